@@ -1,0 +1,1 @@
+"""The blueprint language: strict YAML, changes, resolution to a plan, axes and combinations."""

@@ -1,0 +1,139 @@
+"""What a block is run on: phase, batch, tokens, context, dtype."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le
+
+from explorer.blueprint.reading import BAD, Reader
+from explorer.blueprint.tree import MappingNode, Node, SequenceNode, child, describe
+from explorer.errors import UsageError, did_you_mean
+from explorer.registry.parameters import read_shape
+
+DTYPE_BYTES: Mapping[str, int] = MappingProxyType({"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2})
+STORED_BYTES: Mapping[str, int] = MappingProxyType({**DTYPE_BYTES, "float8_e4m3fn": 1, "float8_e5m2": 1})
+DEFAULT_TOKENS = 2048
+
+Phase = Literal["prefill", "decode", "train"]
+Count = Annotated[int, Ge(1), Le(2**31 - 1)]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One workload.
+
+    tokens: new positions. context: keys the last of them may see, itself included (context - tokens are cached).
+    source: tokens of the encoder. Where a blueprint leaves one out it is None until ``settled``.
+    """
+
+    phase: Phase = "prefill"
+    batch: int = 1
+    tokens: int | None = None
+    context: int | None = None
+    source: int | None = None
+    dtype: str = "bfloat16"
+    weight_dtype: str | None = None
+    kv_dtype: str | None = None
+
+    def settled(self, longest: int | None = None, encoder: bool = False) -> Workload:
+        """The workload with every default filled in; ``longest`` is the shortest learned position table of the model.
+
+        Raises: UsageError where lengths contradict each other or a table is too short for what was written.
+        """
+        full = self._lengths(longest)
+        source = (self.source or (full.context if self.phase == "decode" else full.tokens)) if encoder else None
+        for name, length in (("context", full.context), ("source", source)):
+            if longest is not None and (length or 0) > longest:
+                raise UsageError(f"workload: {name} {length} is longer than the learned position table of {longest}")
+        return replace(
+            full, source=source, weight_dtype=self.weight_dtype or self.dtype, kv_dtype=self.kv_dtype or self.dtype
+        )
+
+    def _lengths(self, longest: int | None) -> Workload:
+        if self.phase == "decode" and self.context is None:
+            raise UsageError("workload: decode needs `context`, the number of keys that the new token may see")
+        # A context below the default number of new tokens can only mean a shorter prompt.
+        default = 1 if self.phase == "decode" else min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS, self.context or DEFAULT_TOKENS)
+        tokens = self.tokens or default
+        context = self.context or tokens
+        if context < tokens:
+            raise UsageError(f"workload: context {context} is shorter than the {tokens} new tokens it includes")
+        if self.phase == "train" and context != tokens:
+            raise UsageError(f"workload: train has no cache, so context {context} must equal tokens {tokens}")
+        return replace(self, tokens=tokens, context=context)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON of a result; `source` only where there is an encoder."""
+        keys = ("phase", "batch", "tokens", "context", "source", "dtype", "weight_dtype", "kv_dtype")
+        return {key: getattr(self, key) for key in keys if key != "source" or self.source is not None}
+
+    def written(self) -> dict[str, Any]:
+        """As a blueprint writes it: what was left out stays out."""
+        return {key: value for key, value in vars(self).items() if value is not None}
+
+    @property
+    def label(self) -> str:
+        """``prefill, batch 1, 2048 tokens, bfloat16``."""
+        lengths = [f"{self.tokens} tokens"] if self.phase != "decode" else [f"context {self.context}"]
+        if self.phase != "decode" and self.context != self.tokens:
+            lengths.append(f"context {self.context}")
+        if self.source is not None:
+            lengths.append(f"source {self.source}")
+        return ", ".join([self.phase, f"batch {self.batch}", *lengths, self.dtype])
+
+
+_STORED = Literal["float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"] | None
+_SHAPES = {
+    "phase": read_shape(Phase),
+    "batch": read_shape(Count),
+    "tokens": read_shape(Count),
+    "context": read_shape(Count),
+    "source": read_shape(Count),
+    "dtype": read_shape(Literal["float64", "float32", "bfloat16", "float16"]),
+    "weight_dtype": read_shape(_STORED),
+    "kv_dtype": read_shape(_STORED),
+}
+
+
+def read_workloads(node: Node, reader: Reader, path: str = "workloads") -> tuple[Workload, ...]:
+    """The workloads a list of mappings writes; a list as a value multiplies."""
+    if isinstance(node, MappingNode):
+        node = SequenceNode((node,), node.where)
+    if not isinstance(node, SequenceNode) or not node.items:
+        reader.problem(node.where, path, f"must be a list of workloads, not {describe(node)}")
+        return ()
+    return tuple(w for i, item in enumerate(node.items) for w in _read_one(item, reader, child(path, i)))
+
+
+def _read_one(node: Node, reader: Reader, path: str) -> Iterator[Workload]:
+    if not isinstance(node, MappingNode):
+        reader.problem(node.where, path, f"a workload is a mapping, not {describe(node)}", [f"keys: {', '.join(_SHAPES)}"])
+        return
+    choices: dict[str, list[Any]] = {}
+    for entry in node.entries:
+        at = child(path, entry.key)
+        if entry.key not in _SHAPES:
+            lines = [did_you_mean(entry.key, _SHAPES), f"keys: {', '.join(_SHAPES)}"]
+            reader.problem(entry.key_where, at, f"a workload has no '{entry.key}'", lines)
+            continue
+        items = entry.value.items if isinstance(entry.value, SequenceNode) else (entry.value,)
+        choices[entry.key] = [reader.value(_SHAPES[entry.key], item, at) for item in items]
+        if not items:
+            reader.problem(entry.value.where, at, "the list is empty")
+    if any(value is BAD for values in choices.values() for value in values):
+        return
+    for values in itertools.product(*choices.values()):
+        yield _checked(Workload(**dict(zip(choices, values, strict=True))), node, reader, path)
+
+
+def _checked(workload: Workload, node: Node, reader: Reader, path: str) -> Workload:
+    try:
+        workload.settled()
+    except UsageError as error:
+        reader.problem(node.where, path, str(error).removeprefix("workload: "))
+    return workload
