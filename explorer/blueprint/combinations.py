@@ -6,8 +6,8 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from explorer.blueprint.axes import Axis, Baseline, Option
 from explorer.blueprint.changes import Change
@@ -17,7 +17,7 @@ from explorer.blueprint.resolve import resolve
 from explorer.blueprint.resolved import resolved
 from explorer.blueprint.skips import Rule
 from explorer.blueprint.state import State, apply, unreached_problem
-from explorer.errors import BlueprintError, Problem, UsageError
+from explorer.errors import NOWHERE, BlueprintError, Problem, UsageError
 
 DEFAULT_LIMIT = 100_000
 _MOST_PROBLEMS = 50
@@ -35,28 +35,48 @@ class Combination:
     plan: ModelPlan | None
     skipped: str | None
     problems: tuple[Problem, ...] = ()
-    baseline_id: str | None = None
 
     @property
     def label(self) -> str:
         return ", ".join(self.choices.values()) or "as written"
 
-    @property
-    def is_baseline(self) -> bool:
-        return self.baseline_id == self.id
-
 
 @dataclass(frozen=True)
 class Combinations:
-    """All rows, the first axis slowest; ``product`` counts them before equal ones were merged."""
+    """All rows by their resolved form, the first axis slowest; ``by_index`` finds the row of each place in the product."""
 
-    rows: tuple[Combination, ...]
-    product: int
-    merged: int
+    by_form: Mapping[str, Combination]
+    by_index: Mapping[Index, str]
+    axes: Sequence[Axis]
+    baseline: Baseline
 
     @property
-    def alive(self) -> tuple[Combination, ...]:
-        return tuple(row for row in self.rows if row.skipped is None)
+    def rows(self) -> tuple[Combination, ...]:
+        return tuple(self.by_form.values())
+
+    @property
+    def product(self) -> int:
+        return len(self.by_index)
+
+    @property
+    def merged(self) -> int:
+        return self.product - len(self.by_form)
+
+    def baselines(self, dead: Collection[str]) -> dict[str, str | None]:
+        """The id of the row that each row is compared with; None where that row is among the dead."""
+        if self.baseline.indexes is None:
+            first = next((row.id for row in self.rows if row.id not in dead), None)
+            return {row.id: first for row in self.rows}
+        home: dict[str, Index] = {}
+        for index, form in self.by_index.items():
+            home.setdefault(form, index)
+        partners = {row.id: self.by_form[self.by_index[self._partner(home[form])]] for form, row in self.by_form.items()}
+        return {id: partner.id if partner.id not in dead else None for id, partner in partners.items()}
+
+    def _partner(self, index: Index) -> Index:
+        """The place with the baseline's choice on each axis it names, the row's own on the others."""
+        fixed = self.baseline.indexes or {}
+        return tuple(fixed.get(axis.name, place) for axis, place in zip(self.axes, index, strict=True))
 
 
 def count(axes: Sequence[Axis]) -> int:
@@ -92,16 +112,13 @@ def combine(
         by_index[index] = key
         rows.setdefault(key, row)
     maker.raise_problems()
-    merged = count(axes) - len(rows)
-    result = Combinations(tuple(_with_baselines(rows, by_index, axes, baseline)), count(axes), merged)
-    if not result.alive:
+    result = Combinations(rows, by_index, axes, baseline)
+    if all(row.skipped for row in result.rows):
         raise BlueprintError([problem for row in result.rows for problem in row.problems] or [_all_skipped(result)])
     return result
 
 
 def _all_skipped(result: Combinations) -> Problem:
-    from explorer.errors import NOWHERE
-
     reasons = dict.fromkeys(row.skipped or "" for row in result.rows)
     return Problem(NOWHERE, "skip", f"every one of the {len(result.rows)} combinations is skipped", tuple(reasons)[:5])
 
@@ -165,23 +182,3 @@ def _rests(option: Option, lost: set[int]) -> bool:
 
 def _canonical(state: State) -> str:
     return json.dumps(resolved(state), sort_keys=True, separators=(",", ":"))
-
-
-def _with_baselines(
-    rows: Mapping[str, Combination], by_index: Mapping[Index, str], axes: Sequence[Axis], baseline: Baseline
-) -> Iterator[Combination]:
-    """Each row with the id of the row it is compared with."""
-    first = next((row.id for row in rows.values() if row.skipped is None), None)
-    home: dict[str, Index] = {}
-    for index, key in by_index.items():
-        home.setdefault(key, index)
-    places = [(i, baseline.indexes[axis.name]) for i, axis in enumerate(axes) if axis.name in (baseline.indexes or {})]
-    for key, row in rows.items():
-        if baseline.indexes is None:
-            yield replace(row, baseline_id=first)
-            continue
-        index = list(home[key])
-        for place, option in places:
-            index[place] = option
-        other = rows[by_index[tuple(index)]]
-        yield replace(row, baseline_id=other.id if other.skipped is None else None)

@@ -137,3 +137,12 @@ def _checked(workload: Workload, node: Node, reader: Reader, path: str) -> Workl
     except UsageError as error:
         reader.problem(node.where, path, str(error).removeprefix("workload: "))
     return workload
+
+
+def workload_schema() -> dict[str, Any]:
+    """JSON Schema of one workload; a list as a value multiplies."""
+    def one_or_many(schema: dict[str, Any]) -> dict[str, Any]:
+        return {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
+
+    properties = {name: one_or_many(shape.json_schema(lambda kind: {})) for name, shape in _SHAPES.items()}
+    return {"type": "object", "properties": properties, "additionalProperties": False}

@@ -27,6 +27,8 @@ from explorer.blueprint.yaml_scalars import Refusal, resolve
 from explorer.blueprint.yaml_syntax import syntax_problem
 from explorer.errors import BlueprintError, Problem, Where, did_you_mean, hints
 
+MAX_PROBLEMS = 100
+
 _CORE = "tag:yaml.org,2002:"
 _TYPES: dict[str, tuple[type, ...]] = {
     f"{_CORE}null": (type(None),),
@@ -189,7 +191,7 @@ class Composer:
     def _word(self, text: str, path: str) -> ScalarNode:
         value = resolve(text)
         if isinstance(value, Refusal):
-            self._problems.append(Problem(self._here, path, value.message, value.hints))
+            self._report(self._here, path, value.message, *value.hints)
             return ScalarNode(text, self._here)
         return ScalarNode(value, self._here)
 
@@ -232,8 +234,10 @@ class Composer:
     def _give_up(self, message: str) -> NoReturn:
         raise BlueprintError([*self._problems, Problem(self._here, "", message)])
 
-    def _report(self, where: Where, path: str, message: str, hint: str | None = None) -> None:
-        self._problems.append(Problem(where, path, message, hints(hint)))
+    def _report(self, where: Where, path: str, message: str, *lines: str | None) -> None:
+        self._problems.append(Problem(where, path, message, hints(*lines)))
+        if len(self._problems) == MAX_PROBLEMS:
+            self._give_up(f"{MAX_PROBLEMS} problems up to here; the rest is not read")
 
 
 def _is_merge(event: yaml.Event) -> bool:

@@ -1,0 +1,129 @@
+"""The attention core that every softmax attention calls: one function, so one ledger rule and one masking rule."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+
+from explorer.assembly.visible import Visible
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    visible: Visible,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """softmax(cap(scale q k^T) + bias) v over the visible keys, (B, heads, T, v_dim).
+
+    q (B, heads, T, k_dim), k (B, kv_heads, S, k_dim), v (B, kv_heads, S, v_dim).
+    Query head i reads kv head i // (heads / kv_heads).
+    mask: bool, True = may attend, broadcastable to (B, heads, T, S); of a longer one the last S columns count.
+    bias: added to the scores, broadcastable to (B, heads, T, S).
+    scale: 1 / sqrt(k_dim) when None. softcap c: cap(s) = c tanh(s / c).
+    sinks (heads,): logits that enter the denominator only. dropout: rate on the attention weights (0 in evaluation).
+    A query that sees no key gives zeros, with finite gradients. A `__torch_function__` sees this as one call.
+    """
+    tensors = (q, k, v, mask, bias, sinks)
+    if has_torch_function(tensors):
+        return handle_torch_function(
+            attend, tensors, q, k, v, visible,
+            mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout,
+        )  # fmt: skip
+    T, S = q.shape[-2], k.shape[-2]
+    if mask is not None:
+        mask = _last_columns(mask, S)
+    if softcap is not None or sinks is not None:
+        keep = _keep(visible, mask, T, S, q.device)
+        return _written_out(q, k, v, keep, bias=bias, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout)
+    gqa = k.shape[1] != q.shape[1]
+    if mask is None and bias is None and visible.sdpa_causal(T, S):
+        # Two calls, not a flag: a comparison of shapes is no constant to a compiler.
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=scale, enable_gqa=gqa)
+    keep = _keep(visible, mask, T, S, q.device)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=_scores_mask(keep, bias, q.dtype), dropout_p=dropout, scale=scale, enable_gqa=gqa
+    )
+
+
+def _last_columns(mask: Tensor, S: int) -> Tensor:
+    """The part of a mask (..., S or more) that speaks of the last S keys, as (..., T or 1, S)."""
+    mask = mask if mask.ndim > 1 else mask.unsqueeze(0)
+    return mask[..., mask.shape[-1] - S :] if mask.shape[-1] > S else mask
+
+
+def _keep(visible: Visible, mask: Tensor | None, T: int, S: int, device: torch.device) -> Tensor | None:
+    """The visible pairs that `mask` keeps, broadcastable to (B, heads, T, S); None when nothing is hidden."""
+    if visible.everything(T, S):
+        return mask
+    keep = visible.mask(T, S, device)
+    return keep if mask is None else keep & mask
+
+
+def _scores_mask(keep: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """What SDPA takes: a bool mask, or a float one that is added to the scores."""
+    if bias is None:
+        return keep
+    bias = bias.to(dtype)
+    return bias if keep is None else torch.where(keep, bias, float("-inf"))
+
+
+def _written_out(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep: Tensor | None,
+    *,
+    bias: Tensor | None,
+    scale: float | None,
+    softcap: float | None,
+    sinks: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    """The same as products and a softmax in float32: SDPA knows neither a soft cap nor sinks."""
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    # The query is scaled first: float16 scores of wide heads overflow before the scale would shrink them.
+    scores = _grouped_product(q * scale, k.transpose(-2, -1))  # (B, heads, T, S)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if bias is not None:
+        scores = scores + bias
+    if keep is not None:
+        scores = scores.masked_fill(~keep, float("-inf"))
+    scores, weights = _safe_softmax(scores, masked=keep is not None or bias is not None)
+    weights = F.dropout(weights, dropout, training=dropout > 0.0)
+    out = _grouped_product(weights.to(v.dtype), v)  # (B, heads, T, v_dim)
+    if sinks is None:
+        return out
+    # exp(s) / (exp(sink) + sum exp(s)) = softmax(s) sigmoid(logsumexp(s) - sink)
+    share = torch.sigmoid(torch.logsumexp(scores, dim=-1, keepdim=True) - sinks.to(scores.dtype).view(-1, 1, 1))
+    return (out * share).to(v.dtype)
+
+
+def _safe_softmax(scores: Tensor, *, masked: bool) -> tuple[Tensor, Tensor]:
+    """The scores with a finite stand-in for -inf, and their softmax with exact zeros there: no nan in a row of -inf."""
+    if not masked:
+        return scores, torch.softmax(scores, dim=-1)
+    hidden = scores == float("-inf")
+    scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+    return scores, torch.softmax(scores, dim=-1).masked_fill(hidden, 0.0)
+
+
+def _grouped_product(a: Tensor, b: Tensor) -> Tensor:
+    """a (B, heads, T, n) @ b (B, kv_heads, n, m), each kv head for its heads / kv_heads rows, without copying b."""
+    B, heads, T, _ = a.shape
+    kv_heads = b.shape[1]
+    if kv_heads == heads:
+        return a @ b
+    grouped = a.reshape(B, kv_heads, heads // kv_heads * T, -1) @ b
+    return grouped.view(B, heads, T, -1)

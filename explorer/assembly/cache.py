@@ -1,0 +1,200 @@
+"""What a decoder keeps between calls: growing keys and values, constant-size states, keys and values of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from explorer.errors import UsageError
+
+
+@dataclass(frozen=True)
+class CacheBytes:
+    """Bytes held for the tokens so far (not the room reserved for later ones), by how they grow."""
+
+    tokens: int
+    """Entries appended by `extend`: grow with the tokens, up to a window."""
+    states: int
+    """Constant-size states."""
+    cross: int
+    """Keys and values of the source, computed once."""
+
+    @property
+    def total(self) -> int:
+        return self.tokens + self.states + self.cross
+
+
+class _Entries:
+    """One named, growing tensor (B, ..., n, width) in a buffer with room for more; `start:end` is what is kept."""
+
+    def __init__(self, like: Tensor, size: int, window: int | None, dtype: torch.dtype, device: torch.device) -> None:
+        # Twice the window: what is kept moves to the front once in `window` steps, and reads stay views.
+        self.size = size if window is None else min(size, 2 * window)
+        self.window = window
+        self.buffer = torch.empty((*like.shape[:-2], self.size, like.shape[-1]), dtype=dtype, device=device)
+        self.start = 0
+        self.end = 0
+
+    def append(self, new: Tensor) -> Tensor:
+        """Keep `new`, or the last `window` entries; returns what its queries may see, window + T - 1 at most."""
+        count = new.shape[-2]
+        held = self.end - self.start
+        if self.window is not None and held > self.window - 1:
+            held = self.window - 1
+        if held + count > self.size:
+            return self._pass_through(new, held)
+        if self.end + count > self.size:
+            kept = self.buffer.narrow(-2, self.end - held, held).clone()  # the two places may overlap
+            self.buffer.narrow(-2, 0, held).copy_(kept)
+            self.end = held
+        self.buffer.narrow(-2, self.end, count).copy_(new)
+        self.end = self.end + count
+        self.start = self.end - self._kept(held + count)
+        return self.buffer.narrow(-2, self.end - held - count, held + count)
+
+    def nbytes(self) -> int:
+        per_entry = self.buffer[..., :1, :].numel() * self.buffer.itemsize
+        return per_entry * (self.end - self.start)
+
+    def _kept(self, seen: int) -> int:
+        if self.window is not None and seen > self.window:
+            return self.window
+        return seen
+
+    def _pass_through(self, new: Tensor, held: int) -> Tensor:
+        """More new entries than the window's buffer has room for: they are seen once and the last ones stay."""
+        kept = self.buffer.narrow(-2, self.end - held, held)
+        seen = torch.cat([kept, new.to(self.buffer.dtype)], dim=-2)
+        self.start = 0
+        self.end = self._kept(held + new.shape[-2])
+        self.buffer.narrow(-2, 0, self.end).copy_(seen.narrow(-2, seen.shape[-2] - self.end, self.end))
+        return seen
+
+
+class CacheView:
+    """The cache of one attention."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._entries: dict[str, _Entries] = {}
+        self._states: dict[str, Tensor] = {}
+        self._once: tuple[Tensor, ...] | None = None
+        self._once_dtypes: tuple[torch.dtype, ...] = ()
+
+    @property
+    def offset(self) -> int:
+        """Tokens held before this call: the place of the first new token."""
+        return self._cache.offset
+
+    @property
+    def holds_source(self) -> bool:
+        """Whether `once` has run."""
+        return self._once is not None
+
+    def extend(self, *, window: int | None = None, **tensors: Tensor) -> tuple[Tensor, ...]:
+        """Append (B, ..., T, width) tensors on dim -2; returns everything kept and new, in keyword order, as a tuple.
+
+        window: only the last `window` entries stay, of which T new queries see window + T - 1 at most.
+        Held in the cache's dtype, returned in the given one. Errors: UsageError beyond the capacity and for another
+        batch size.
+        """
+        return tuple(self._extended(name, tensor, window) for name, tensor in tensors.items())
+
+    def state(self, name: str, init: Tensor | Callable[[], Tensor]) -> Tensor:
+        """A state of constant size, as the last `replace` left it; at first `init`, or what it returns."""
+        if name not in self._states:
+            self._states[name] = init() if callable(init) else init
+        return self._states[name]
+
+    def replace(self, **tensors: Tensor) -> None:
+        """Put new values in the place of constant-size states."""
+        self._states.update(tensors)
+
+    def once(self, fn: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """What fn returned the first time: keys and values of the source. Later calls do not run fn.
+
+        A decode step has no source: its attention gets an empty context (B, 0, dim), so that `context is not None`
+        still tells cross-attention from self-attention.
+        """
+        if self._once is None:
+            fresh = tuple(fn())
+            self._once_dtypes = tuple(tensor.dtype for tensor in fresh)
+            self._once = tuple(tensor.to(self._cache.storage(tensor)) for tensor in fresh)
+        return tuple(tensor.to(dtype) for tensor, dtype in zip(self._once, self._once_dtypes, strict=True))
+
+    def held(self) -> CacheBytes:
+        """Bytes held for this attention."""
+        return CacheBytes(
+            tokens=sum(entries.nbytes() for entries in self._entries.values()),
+            states=sum(state.numel() * state.itemsize for state in self._states.values()),
+            cross=sum(tensor.numel() * tensor.itemsize for tensor in self._once or ()),
+        )
+
+    def _extended(self, name: str, new: Tensor, window: int | None) -> Tensor:
+        self._cache.check(new)
+        if name not in self._entries:
+            cache = self._cache
+            self._entries[name] = _Entries(new, cache.capacity, window, cache.storage(new), cache.device or new.device)
+        return self._entries[name].append(new).to(new.dtype)
+
+
+class Cache:
+    """The cache of a whole model: one view per attention and the number of tokens they all hold.
+
+    dtype: of what is held (None: as computed). device: where (None: where it is computed).
+    The model advances `offset` after all layers.
+    """
+
+    def __init__(
+        self,
+        views: int,
+        *,
+        batch: int,
+        capacity: int,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.batch = batch
+        self.capacity = capacity
+        self.dtype = dtype
+        self.device = None if device is None else torch.device(device)
+        self.offset = 0
+        self.views = tuple(CacheView(self) for _ in range(views))
+
+    @property
+    def holds_source(self) -> bool:
+        """Whether cross-attention's keys and values are there, so that the encoder need not run."""
+        return any(view.holds_source for view in self.views)
+
+    def advance(self, tokens: int) -> None:
+        """Count the tokens that every view now holds."""
+        self.offset = self.offset + tokens
+
+    def held(self) -> CacheBytes:
+        """Bytes held for the tokens so far, by how they grow."""
+        parts = [view.held() for view in self.views]
+        return CacheBytes(
+            tokens=sum(part.tokens for part in parts),
+            states=sum(part.states for part in parts),
+            cross=sum(part.cross for part in parts),
+        )
+
+    def nbytes(self) -> int:
+        """All bytes held for the tokens so far."""
+        return self.held().total
+
+    def storage(self, tensor: Tensor) -> torch.dtype:
+        """The dtype in which a tensor is held."""
+        return tensor.dtype if self.dtype is None else self.dtype
+
+    def check(self, new: Tensor) -> None:
+        """UsageError when new entries (B, ..., T, width) do not fit."""
+        if new.shape[0] != self.batch:
+            raise UsageError(f"this cache was made for batch {self.batch}, the input has {new.shape[0]}")
+        if self.offset + new.shape[-2] > self.capacity:
+            raise UsageError(
+                f"this cache has room for {self.capacity} tokens: it holds {self.offset} and got {new.shape[-2]} more"
+            )

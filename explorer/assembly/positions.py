@@ -1,0 +1,73 @@
+"""The positions of a stack: equal ones are one instance, however many attentions ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from explorer.assembly.position import Position
+from explorer.blueprint.plan import BlockPlan
+from explorer.errors import PluginError
+from explorer.registry.chosen import Chosen
+
+
+@dataclass
+class Positions:
+    """Hands out positions while a stack is built: one for equal component, parameters and picked menu values."""
+
+    dim: int
+    _made: list[tuple[Chosen, Mapping[str, Any], Position]] = field(default_factory=list)
+
+    def maker(self, block: BlockPlan) -> PositionMaker:
+        """What an attention of this block gets: `position(head_dim)`."""
+        return PositionMaker(self, block)
+
+    def get(self, block: BlockPlan, head_dim: int) -> Position:
+        """The position of a block for heads of this width."""
+        chosen = block.position
+        menu = {"dim": self.dim, "heads": block.heads, "head_dim": head_dim, "causal": block.causal}
+        picked = {name: menu[name] for name in chosen.picks}
+        for other, values, position in self._made:
+            if other == chosen and values == picked:
+                return position
+        position = chosen.build(menu)
+        if not isinstance(position, Position):
+            component = chosen.component
+            raise PluginError(
+                f"position '{component.name}' of {component.origin} must build an explorer.Position, "
+                f"not {type(position).__name__}"
+            )
+        self._made.append((chosen, picked, position))
+        return position
+
+    def module(self, base: Position | None) -> nn.ModuleList:
+        """Those that do something here, to be owned by the stack: `embed` counts for the stack's own base only."""
+        made = [position for _, _, position in self._made]
+        return nn.ModuleList(p for p in made if acts_in_attention(p) or (p is base and embeds(p)))
+
+
+@dataclass(frozen=True)
+class PositionMaker:
+    """Makes the positions of one block for the head widths its attention asks for."""
+
+    positions: Positions
+    block: BlockPlan
+
+    def __call__(self, head_dim: int) -> Position:
+        return self.positions.get(self.block, head_dim)
+
+
+def no_position(head_dim: int) -> Position:
+    """What cross-attention gets: queries and keys stand in different sequences."""
+    return Position()
+
+
+def acts_in_attention(position: Position) -> bool:
+    return type(position).rotate is not Position.rotate or type(position).bias is not Position.bias
+
+
+def embeds(position: Position) -> bool:
+    return type(position).embed is not Position.embed

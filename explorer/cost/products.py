@@ -1,0 +1,43 @@
+"""FLOPs of matrix products, from shapes: 1 multiply-add = 2 FLOPs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Products:
+    """FLOPs of one call's products: dense with every query-key pair, exact with the visible ones (None: not known)."""
+
+    dense: int
+    exact: int | None
+    reason: str | None = None
+
+    def doubled(self) -> Products:
+        """Each product's backward is two products of its size, one per operand."""
+        return Products(2 * self.dense, None if self.exact is None else 2 * self.exact, self.reason)
+
+
+def plain(flops: int) -> Products:
+    """Products without a mask: exact is dense."""
+    return Products(flops, flops)
+
+
+def attention(out: Tensor, query: Tensor, key: Tensor, pairs: int | None, reason: str | None = None) -> Products:
+    """2 (k + v) FLOPs per query-key pair and head: the scores and the weighted sum.
+
+    out (..., heads, T, v), query (..., heads, T, k), key (..., kv_heads, S, k); leading axes may broadcast to out's.
+    pairs: visible (query, key) pairs of one head; None: not known, for `reason`.
+    """
+    T, S = query.shape[-2], key.shape[-2]
+    per_pair = 2 * prod(out.shape[:-2]) * (query.shape[-1] + out.shape[-1])
+    return Products(per_pair * T * S, None if pairs is None else per_pair * pairs, reason)
+
+
+def top_left_pairs(T: int, S: int) -> int:
+    """Pairs j <= i of T queries and S keys, both counted from the start: what SDPA's `is_causal` keeps."""
+    square = min(T, S)
+    return square * (square + 1) // 2 + (T - square) * S

@@ -1,0 +1,97 @@
+"""FLOPs of the operators that hold a matrix product, by name. What torch composes of these needs no rule of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from torch import Tensor
+
+from explorer.cost.products import Products, attention, plain, top_left_pairs
+
+Rule = Callable[[Mapping[str, Any], Any], Products]
+"""(arguments by the names of the operator's schema, result) -> products."""
+
+
+def _contracts(name: str) -> Rule:
+    """2 x outputs x K, where K is the last axis of the argument `name`."""
+
+    def rule(given: Mapping[str, Any], out: Tensor) -> Products:
+        return plain(2 * out.numel() * given[name].shape[-1])
+
+    return rule
+
+
+def _addbmm(given: Mapping[str, Any], out: Tensor) -> Products:
+    """The sum over b of (n, m) @ (m, p): the batch is contracted too."""
+    batch, _, inner = given["batch1"].shape
+    return plain(2 * out.numel() * batch * inner)
+
+
+def _grouped(given: Mapping[str, Any], out: Tensor) -> Products:
+    """2 x rows x K x N: each row meets the matrix of its own group only. Operands as F.grouped_mm takes them."""
+    left, right = given["self"], given["mat2"]
+    # A flat right operand splits its columns among the groups: together they are one matrix of N columns.
+    rows = left.shape[1:] if left.dim() == 3 and right.dim() == 2 else left.shape
+    return plain(2 * prod(rows) * right.shape[-1])
+
+
+def _convolution(given: Mapping[str, Any], out: Tensor) -> Products:
+    """2 x outputs x C_in / groups x K; a transposed one: 2 x inputs x C_out / groups x K."""
+    places = given["input"] if given["transposed"] else out
+    return plain(2 * places.numel() * prod(given["weight"].shape[1:]))
+
+
+def _convolution_backward(given: Mapping[str, Any], out: tuple[Tensor, ...]) -> Products:
+    """The forward's products once for each gradient asked, of input and weight; the bias's is a sum.
+
+    FlopCounterMode says C / groups times as much for the weight of a grouped convolution.
+    """
+    asked = sum(given["output_mask"][:2])
+    return plain(asked * _convolution(given, given["grad_output"]).dense)
+
+
+def _attention(given: Mapping[str, Any], out: tuple[Tensor, ...]) -> Products:
+    """A fused attention kernel called by itself; its result is the first output."""
+    return _kernel(given, out[0])
+
+
+def _attention_backward(given: Mapping[str, Any], out: tuple[Tensor, ...]) -> Products:
+    """Twice the forward: the scores that a kernel recomputes are not counted (FlopCounterMode counts them)."""
+    return _kernel(given, given["out"]).doubled()
+
+
+def _kernel(given: Mapping[str, Any], result: Tensor) -> Products:
+    query, key = given["query"], given["key"]
+    if given.get("attn_mask") is not None or given.get("attn_bias") is not None:
+        return attention(
+            result, query, key, None, "an attention kernel got a mask tensor: the pairs it hides are unknown"
+        )
+    T, S = query.shape[-2], key.shape[-2]
+    return attention(result, query, key, top_left_pairs(T, S) if given.get("is_causal") else T * S)
+
+
+_KERNELS = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+
+RULES: Mapping[str, Rule] = {
+    "aten::mm": _contracts("self"),
+    "aten::bmm": _contracts("self"),
+    "aten::mv": _contracts("self"),
+    "aten::dot": _contracts("self"),
+    "aten::vdot": _contracts("self"),
+    "aten::addmm": _contracts("mat1"),
+    "aten::baddbmm": _contracts("batch1"),
+    "aten::addmv": _contracts("mat"),
+    "aten::addbmm": _addbmm,
+    "aten::_addmm_activation": _contracts("mat1"),
+    "aten::_int_mm": _contracts("self"),
+    "aten::_scaled_mm": _contracts("self"),
+    "aten::_grouped_mm": _grouped,
+    "aten::_scaled_grouped_mm": _grouped,
+    "aten::convolution": _convolution,
+    "aten::_convolution": _convolution,
+    "aten::convolution_backward": _convolution_backward,
+    **{f"aten::_scaled_dot_product_{kernel}": _attention for kernel in _KERNELS},
+    **{f"aten::_scaled_dot_product_{kernel}_backward": _attention_backward for kernel in _KERNELS},
+}

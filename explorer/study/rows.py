@@ -1,0 +1,67 @@
+"""Rows of the result document: one dict per combination."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from explorer.blueprint.combinations import Combination
+from explorer.blueprint.resolved import resolved
+from explorer.cost.counting import Cost, Counted, Params
+
+_MEMORY = ("weights", "gradients", "optimizer", "activations", "peak", "inference_peak")
+
+
+def counted_row(row: Combination, counted: Counted) -> dict[str, Any]:
+    """A combination with what it costs."""
+    return {
+        **_head(row),
+        "skipped": None,
+        "error": None,
+        "resolved": resolved(row.state),
+        "params": _params(counted.params),
+        "costs": [_cost(cost) for cost in counted.costs],
+    }
+
+
+def skipped_row(row: Combination, reason: str) -> dict[str, Any]:
+    """A combination that is not built, and why."""
+    return {**_head(row), "skipped": reason, "error": None, "resolved": resolved(row.state), "params": None, "costs": []}
+
+
+def _head(row: Combination) -> dict[str, Any]:
+    return {"id": row.id, "label": row.label, "choices": dict(row.choices), "baseline": False, "baseline_id": None}
+
+
+def _params(params: Params) -> dict[str, Any]:
+    return {
+        "block": params.block,
+        "blocks": [{"name": b.name, "layers": b.layers, "params": b.params} for b in params.blocks],
+        "model": params.model,
+        "active": params.active,
+        "active_reason": params.active_reason,
+        "shared": params.shared,
+    }
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    return {
+        "workload": cost.workload.to_dict(),
+        "scope": cost.scope,
+        "name": cost.name,
+        "matmul_flops": cost.matmul_flops,
+        "matmul_flops_exact": cost.matmul_flops_exact,
+        # Element-wise work, bytes moved and memory are not counted in this version: null is not 0.
+        "elementwise_ops": None,
+        "moved_bytes": None,
+        "fused_bytes": None,
+        "weight_bytes": cost.weight_bytes,
+        "kv_bytes_per_token": cost.kv_bytes_per_token,
+        "kv_bytes_per_token_full_windows": cost.kv_bytes_per_token_full_windows,
+        "kv_cache_bytes": cost.kv_cache_bytes,
+        "kernels": None,
+        "incomplete": list(cost.incomplete),
+        "notes": list(cost.notes),
+        "memory": dict.fromkeys(_MEMORY),
+        "latencies": [],
+        "latency": None,
+    }

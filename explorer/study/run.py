@@ -1,0 +1,105 @@
+"""Run a blueprint: count every combination, measure where asked, and put it all in one document."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from explorer.blueprint.axes import plain_axes
+from explorer.blueprint.blueprint import Blueprint
+from explorer.blueprint.combinations import DEFAULT_LIMIT, Combination, Combinations
+from explorer.cost.counting import count
+from explorer.errors import RefusedError
+from explorer.study.measuring import measure_rows
+from explorer.study.result import Result
+from explorer.study.rows import counted_row, skipped_row
+
+OnProgress = Callable[[str, int, int], None]
+
+
+def run(
+    blueprint: Blueprint,
+    *,
+    measure: bool = False,
+    effort: str = "default",
+    device: str | None = None,
+    limit: int = DEFAULT_LIMIT,
+    on_progress: OnProgress | None = None,
+) -> Result:
+    """Parameters, matrix products and cache of every combination, and its latency where ``measure`` is set.
+
+    device: where to measure; None: CUDA where there is one, else the CPU. limit: most combinations.
+    on_progress: called with what is being done, how many of it are, and of how many.
+
+    Raises: UsageError (limit, device), BlueprintError or RefusedError where no combination is left.
+    """
+    progress = on_progress or (lambda stage, done, total: None)
+    combinations = blueprint.combinations(limit)
+    rows = _count_all(blueprint, combinations, progress)
+    _mark_baselines(rows, combinations)
+    environment = _environment(blueprint)
+    if measure:
+        environment |= measure_rows(rows, combinations.rows, device=device, effort=effort, on_progress=progress)
+    return Result(_document(blueprint, combinations, rows, environment))
+
+
+def _count_all(blueprint: Blueprint, combinations: Combinations, progress: OnProgress) -> list[dict[str, Any]]:
+    rows, refusals = [], []
+    for done, row in enumerate(combinations.rows):
+        progress("counting", done, len(combinations.rows))
+        try:
+            rows.append(_count_one(blueprint, row))
+        except RefusedError as error:
+            refusals.append(error)
+            rows.append(skipped_row(row, error.message))
+    progress("counting", len(rows), len(rows))
+    if refusals and all(row["skipped"] for row in rows):
+        raise refusals[0]
+    return rows
+
+
+def _count_one(blueprint: Blueprint, row: Combination) -> dict[str, Any]:
+    if row.plan is None:
+        return skipped_row(row, row.skipped or "")
+    return counted_row(row, count(row.plan, blueprint.workloads))
+
+
+def _mark_baselines(rows: Sequence[dict[str, Any]], combinations: Combinations) -> None:
+    partners = combinations.baselines({row["id"] for row in rows if row["skipped"]})
+    for row in rows:
+        row["baseline_id"] = partners[row["id"]]
+        row["baseline"] = row["baseline_id"] == row["id"]
+
+
+def _document(
+    blueprint: Blueprint, combinations: Combinations, rows: list[dict[str, Any]], environment: dict[str, Any]
+) -> dict[str, Any]:
+    skipped = sum(1 for row in rows if row["skipped"])
+    return {
+        "schema": 1,
+        "blueprint": {"name": blueprint.name, "path": blueprint.path, "digest": blueprint.digest},
+        "environment": environment,
+        "axes": plain_axes(blueprint.axes),
+        "counts": {
+            "product": combinations.product,
+            "rows": len(rows) - skipped,
+            "skipped": skipped,
+            "merged": combinations.merged,
+        },
+        "combinations": rows,
+    }
+
+
+def _environment(blueprint: Blueprint) -> dict[str, Any]:
+    import torch
+
+    import explorer
+
+    return {
+        "explorer": explorer.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "plugins": {package.name: str(package.origin) for package in blueprint.registry.packages},
+    }

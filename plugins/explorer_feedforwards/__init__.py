@@ -1,0 +1,13 @@
+"""Feed-forward networks: the sublayer that looks at one position only, (B, T, dim) -> (B, T, dim)."""
+
+from collections.abc import Callable, Mapping
+
+from torch import nn
+
+from explorer import hookimpl
+from explorer_feedforwards.dense import Dense
+
+
+@hookimpl
+def register_feedforwards() -> Mapping[str, Callable[..., nn.Module] | None]:
+    return {"dense": Dense, "none": None}

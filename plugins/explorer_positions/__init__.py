@@ -1,0 +1,14 @@
+"""Positions: how a block learns where a token stands. One instance serves a whole stack."""
+
+from collections.abc import Callable, Mapping
+
+from explorer import Position, hookimpl
+from explorer_positions.learned import Learned
+from explorer_positions.none import NoPosition
+from explorer_positions.rope import RoPE
+from explorer_positions.sinusoidal import Sinusoidal
+
+
+@hookimpl
+def register_positions() -> Mapping[str, Callable[..., Position]]:
+    return {"learned": Learned, "none": NoPosition, "rope": RoPE, "sinusoidal": Sinusoidal}
