@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from explorer.assembly.attend import attend as attend
     from explorer.assembly.build import build as build
     from explorer.assembly.cache import Cache as Cache
+    from explorer.assembly.cache import CacheView as CacheView
     from explorer.assembly.position import Position as Position
     from explorer.assembly.residual import Residual as Residual
     from explorer.assembly.visible import Visible as Visible
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "explorer.assembly.attend": ("attend",),
     "explorer.assembly.build": ("build",),
-    "explorer.assembly.cache": ("Cache",),
+    "explorer.assembly.cache": ("Cache", "CacheView"),
     "explorer.assembly.position": ("Position",),
     "explorer.assembly.residual": ("Residual",),
     "explorer.assembly.visible": ("Visible",),

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from explorer.assembly.visible import Visible
+from explorer.errors import UsageError
 
 
 def attend(
@@ -40,8 +41,7 @@ def attend(
             mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout,
         )  # fmt: skip
     T, S = q.shape[-2], k.shape[-2]
-    if mask is not None:
-        mask = _last_columns(mask, S)
+    mask = None if mask is None else _last_columns(mask, S)
     if softcap is not None or sinks is not None:
         keep = _keep(visible, mask, T, S, q.device)
         return _written_out(q, k, v, keep, bias=bias, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout)
@@ -57,7 +57,9 @@ def attend(
 
 def _last_columns(mask: Tensor, S: int) -> Tensor:
     """The part of a mask (..., S or more) that speaks of the last S keys, as (..., T or 1, S)."""
-    mask = mask if mask.ndim > 1 else mask.unsqueeze(0)
+    if mask.dtype != torch.bool:
+        raise UsageError(f"a mask must be bool, True = may attend, not {mask.dtype}; scores are changed by `bias`")
+    mask = torch.atleast_2d(mask)
     return mask[..., mask.shape[-1] - S :] if mask.shape[-1] > S else mask
 
 
@@ -73,7 +75,7 @@ def _scores_mask(keep: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -
     """What SDPA takes: a bool mask, or a float one that is added to the scores."""
     if bias is None:
         return keep
-    bias = bias.to(dtype)
+    bias = torch.atleast_2d(bias).to(dtype)
     return bias if keep is None else torch.where(keep, bias, float("-inf"))
 
 

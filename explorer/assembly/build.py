@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -13,11 +13,14 @@ from explorer.assembly.head import make_head
 from explorer.assembly.init import Depth, initialise
 from explorer.assembly.model import BlockModule, Model
 from explorer.assembly.stack import Stack, make_layer, make_stack
-from explorer.blueprint.blueprint import Blueprint
 from explorer.blueprint.plan import ModelPlan, StackPlan
 from explorer.errors import UsageError, did_you_mean
 
+if TYPE_CHECKING:
+    from explorer.blueprint.blueprint import Blueprint
+
 Device = torch.device | str
+Dtype = torch.dtype | str
 
 
 def build(
@@ -25,24 +28,24 @@ def build(
     scope: Literal["model", "block"] = "model",
     name: str | None = None,
     device: Device = "meta",
-    dtype: torch.dtype | None = None,
+    dtype: Dtype | None = None,
 ) -> Model | BlockModule:
     """The model of a blueprint as written (axes aside), or one of its blocks; for the rest see `build_model`.
 
     name: of the block, as in reports: `block`, a name of `blocks`, `encoder.block`; needed where there are several.
-    Errors: BlueprintError for what is written, RefusedError for what cannot be built, UsageError for the arguments.
+    Raises: BlueprintError for what is written, RefusedError for what cannot be built, UsageError for the arguments.
     """
     if scope not in _BUILDERS:
         raise UsageError(f"scope must be 'model' or 'block', not {scope!r}")
     return _BUILDERS[scope](blueprint.plan(), name, device=device, dtype=dtype)
 
 
-def build_model(plan: ModelPlan, *, device: Device = "meta", dtype: torch.dtype | None = None) -> Model:
+def build_model(plan: ModelPlan, *, device: Device = "meta", dtype: Dtype | None = None) -> Model:
     """The whole model of a plan, in training mode.
 
     device: "meta" gives shapes without memory or values. dtype: of the parameters; None: torch's default.
     Weights are drawn from the plan's seed; the caller's random numbers are left as they were.
-    Errors: RefusedError where a component refuses its sizes or a combination is undefined.
+    Raises: RefusedError where a component refuses its sizes or a combination is undefined.
     """
     with construction(plan.seed, device, dtype):
         stacks = [make_stack(plan, stack) for stack in plan.stacks]
@@ -55,11 +58,11 @@ def build_model(plan: ModelPlan, *, device: Device = "meta", dtype: torch.dtype 
 
 
 def build_block(
-    plan: ModelPlan, name: str | None = None, *, device: Device = "meta", dtype: torch.dtype | None = None
+    plan: ModelPlan, name: str | None = None, *, device: Device = "meta", dtype: Dtype | None = None
 ) -> BlockModule:
     """One block of a plan at the place of its last layer, ready to be called; for the rest see `build_model`.
 
-    name: see `build`. Errors: RefusedError, and UsageError where no block is called so.
+    name: see `build`. Raises: RefusedError, and UsageError where no block is called so.
     """
     stack, block = _find(plan, name)
     with construction(plan.seed, device, dtype):
@@ -68,7 +71,7 @@ def build_block(
     return module
 
 
-def _model(plan: ModelPlan, name: str | None, *, device: Device, dtype: torch.dtype | None) -> Model:
+def _model(plan: ModelPlan, name: str | None, *, device: Device, dtype: Dtype | None) -> Model:
     if name is not None:
         raise UsageError(f"a model is whole: name {name!r} belongs to scope='block'")
     return build_model(plan, device=device, dtype=dtype)

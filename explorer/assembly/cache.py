@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -98,7 +98,7 @@ class CacheView:
         """Append (B, ..., T, width) tensors on dim -2; returns everything kept and new, in keyword order, as a tuple.
 
         window: only the last `window` entries stay, of which T new queries see window + T - 1 at most.
-        Held in the cache's dtype, returned in the given one. Errors: UsageError beyond the capacity and for another
+        Held in the cache's dtype, returned in the given one. Raises: UsageError beyond the capacity and for another
         batch size.
         """
         return tuple(self._extended(name, tensor, window) for name, tensor in tensors.items())
@@ -124,6 +124,15 @@ class CacheView:
             self._once_dtypes = tuple(tensor.dtype for tensor in fresh)
             self._once = tuple(tensor.to(self._cache.storage(tensor)) for tensor in fresh)
         return tuple(tensor.to(dtype) for tensor, dtype in zip(self._once, self._once_dtypes, strict=True))
+
+    def places(self) -> dict[str, tuple[int, int]]:
+        """Which part of each growing buffer is kept."""
+        return {name: (entries.start, entries.end) for name, entries in self._entries.items()}
+
+    def rewind(self, places: Mapping[str, tuple[int, int]]) -> None:
+        """Keep the parts that `places` named; what was not there then is empty."""
+        for name, entries in self._entries.items():
+            entries.start, entries.end = places.get(name, (0, 0))
 
     def held(self) -> CacheBytes:
         """Bytes held for this attention."""
@@ -172,6 +181,22 @@ class Cache:
     def advance(self, tokens: int) -> None:
         """Count the tokens that every view now holds."""
         self.offset = self.offset + tokens
+
+    def mark(self) -> Callable[[], None]:
+        """A function that makes the cache hold as many tokens again as it holds now, so that a step can be repeated.
+
+        Buffers and constant-size states keep what later steps wrote into them: the next step costs the same. Keys and
+        values of a source stay.
+        """
+        offset = self.offset
+        places = [view.places() for view in self.views]
+
+        def rewind() -> None:
+            self.offset = offset
+            for view, place in zip(self.views, places, strict=True):
+                view.rewind(place)
+
+        return rewind
 
     def held(self) -> CacheBytes:
         """Bytes held for the tokens so far, by how they grow."""

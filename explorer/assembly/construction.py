@@ -14,15 +14,15 @@ from explorer.errors import UsageError
 
 
 @contextmanager
-def construction(seed: int, device: torch.device | str, dtype: torch.dtype | None) -> Iterator[None]:
+def construction(seed: int, device: torch.device | str, dtype: torch.dtype | str | None) -> Iterator[None]:
     """Modules made inside have their tensors on `device`, parameters in `dtype`, values drawn from `seed`.
 
     The caller's default dtype and random numbers are as before at the end.
-    Errors: UsageError for a dtype in which no module can compute.
+    Raises: UsageError for a device that is not there and a dtype in which no module can compute.
     """
-    place = torch.device(device)
+    place = _place(device)
     with ExitStack() as stack:
-        stack.enter_context(_default_dtype(dtype or torch.get_default_dtype()))
+        stack.enter_context(_default_dtype(_computing(dtype)))
         if place.type == "meta":
             stack.enter_context(_NoValues())
         else:
@@ -31,13 +31,27 @@ def construction(seed: int, device: torch.device | str, dtype: torch.dtype | Non
         yield
 
 
+def _place(device: torch.device | str) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"device '{device}' cannot be used: {reason}") from error
+
+
+def _computing(dtype: torch.dtype | str | None) -> torch.dtype:
+    if dtype is None:
+        return torch.get_default_dtype()
+    name = str(dtype).removeprefix("torch.")
+    if name not in _COMPUTING:
+        raise UsageError(f"parameters cannot be {name}: use {', '.join(_COMPUTING)}")
+    return _COMPUTING[name]
+
+
 @contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
     before = torch.get_default_dtype()
-    try:
-        torch.set_default_dtype(dtype)
-    except TypeError as error:
-        raise UsageError(f"parameters cannot be {dtype}: use float32, bfloat16, float16 or float64") from error
+    torch.set_default_dtype(dtype)
     try:
         yield
     finally:
@@ -76,6 +90,7 @@ class _NoValues(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+_COMPUTING = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 _FILLS = frozenset(
     {
         *(nn.init.constant_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, nn.init.kaiming_normal_),

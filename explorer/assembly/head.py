@@ -52,7 +52,7 @@ class LmHead(nn.Module):
 class Pooler(nn.Module):
     """activation(W h_0 + b) of position 0, (B, T, dim) -> (B, dim). Devlin et al. 2018, arXiv:1810.04805.
 
-    Errors: ValueError for a gated activation.
+    Raises: ValueError for a gated activation.
     """
 
     def __init__(self, dim: int, vocab: int, table: nn.Embedding | None, *, activation: Activation) -> None:

@@ -28,7 +28,7 @@ class Intake:
     ) -> Cache:
         """An empty cache for `batch` sequences of `capacity` tokens.
 
-        Errors: RefusedError where the stack keeps none.
+        Raises: RefusedError where the stack keeps none.
         """
         if "cache" in self.limits:
             raise RefusedError(f"there is nothing to cache: {self.limits['cache']}")
@@ -44,7 +44,7 @@ class Intake:
     def context(self, x: Tensor, context: Tensor | None, cache: Cache | None) -> Tensor | None:
         """The context that cross-attention gets: empty, (B, 0, dim), where the cache holds its keys and values.
 
-        Errors: UsageError where there is neither.
+        Raises: UsageError where there is neither.
         """
         if not self.cross:
             return None

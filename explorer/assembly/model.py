@@ -42,7 +42,7 @@ class Model(nn.Module):
         source: what the encoder reads, (B, S) or (B, S, dim); not needed once the cache holds its keys and values.
         mask: bool, True = may attend, broadcastable to (B, heads, T, S); source_mask: the same over the source.
         cache: of `make_cache`; what is given follows the tokens it holds.
-        Errors: UsageError for a call that the model cannot answer.
+        Raises: UsageError for a call that the model cannot answer.
         """
         self.stack.intake.check(mask, cache)
         offset = 0 if cache is None else cache.offset
@@ -65,7 +65,7 @@ class Model(nn.Module):
     ) -> Cache:
         """An empty cache for `batch` sequences of `capacity` tokens; dtype and device default to those of what is kept.
 
-        Errors: RefusedError where the stack keeps none.
+        Raises: RefusedError where the stack keeps none.
         """
         return self.stack.intake.make_cache(batch, capacity, dtype, device)
 

@@ -43,10 +43,18 @@ class Positions:
         self._made.append((chosen, picked, position))
         return position
 
+    def embedding(self, block: BlockPlan) -> Position | None:
+        """The block's position where it adds something to embeddings."""
+        constructor = block.position.component.constructor
+        # Seen from the class: a rotation must not refuse a head width that no attention asks for.
+        if isinstance(constructor, type) and issubclass(constructor, Position) and not embeds(constructor):
+            return None
+        position = self.get(block, block.head_dim)
+        return position if embeds(type(position)) else None
+
     def module(self, base: Position | None) -> nn.ModuleList:
-        """Those that do something here, to be owned by the stack: `embed` counts for the stack's own base only."""
-        made = [position for _, _, position in self._made]
-        return nn.ModuleList(p for p in made if acts_in_attention(p) or (p is base and embeds(p)))
+        """Those that do something here, to be owned by the stack: `embed` counts for `base`, the stack's own, only."""
+        return nn.ModuleList(p for _, _, p in self._made if p is base or acts_in_attention(type(p)))
 
 
 @dataclass(frozen=True)
@@ -65,9 +73,9 @@ def no_position(head_dim: int) -> Position:
     return Position()
 
 
-def acts_in_attention(position: Position) -> bool:
-    return type(position).rotate is not Position.rotate or type(position).bias is not Position.bias
+def acts_in_attention(position: type[Position]) -> bool:
+    return position.rotate is not Position.rotate or position.bias is not Position.bias
 
 
-def embeds(position: Position) -> bool:
-    return type(position).embed is not Position.embed
+def embeds(position: type[Position]) -> bool:
+    return position.embed is not Position.embed

@@ -37,20 +37,11 @@ def attention_reason(block: BlockPlan) -> str | None:
     return None
 
 
-def layout_reason(block: BlockPlan) -> str | None:
-    """Why the block's layout cannot be, or None."""
-    cross = block.cross_attention
-    if block.shared_norm is None or cross is None or cross.is_none:
-        return None
-    return "layout parallel joins self-attention and feed-forward only, but the block has cross-attention"
-
-
 def refuse(block: BlockPlan, residual: Chosen) -> None:
     """Raises: RefusedError with the first reason that holds for a block."""
     reasons = (
         (placement_reason(block, residual), residual.where),
         (attention_reason(block), block.attention.where),
-        (layout_reason(block), block.attention.where),
     )
     for reason, where in reasons:
         if reason is not None:

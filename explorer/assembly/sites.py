@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from functools import cached_property
 from itertools import accumulate
 
@@ -70,6 +71,6 @@ class Sites:
         )
 
 
-def _depth(stack: StackPlan) -> int | None:
+def _depth(stack: StackPlan) -> Any:
     """None where the blueprint does not write `layers`: reading it is then an error."""
     return len(stack.layers) if stack.layers_written else None

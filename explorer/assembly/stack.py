@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from explorer.assembly.block import Block
-from explorer.assembly.builder import BlockBuilder
+from explorer.assembly.block_builder import BlockBuilder
 from explorer.assembly.embedding import Embedding
 from explorer.assembly.intake import Intake
 from explorer.assembly.position import Position
-from explorer.assembly.positions import Positions, embeds
+from explorer.assembly.positions import Positions
 from explorer.assembly.residual import Residual
 from explorer.assembly.sites import Sites
 from explorer.assembly.sublayer import ParallelSublayers, Sublayer
@@ -75,7 +75,7 @@ class Stack(nn.Module):
     def embed(self, tokens: Tensor, table: Embedding | None, offset: int) -> Tensor:
         """What enters the stack: token ids (B, T) through the table, or vectors (B, T, dim) as they are, with position.
 
-        Errors: UsageError beyond the end of a table of learned positions.
+        Raises: UsageError beyond the end of a table of learned positions.
         """
         placed = partial(self._placed, offset=offset)
         x = placed(tokens) if table is None else table(tokens, placed)  # (B, T, dim)
@@ -105,13 +105,13 @@ def make_stack(plan: ModelPlan, stack: StackPlan) -> Stack:
     """
     builder = BlockBuilder(_sites(plan, stack), Positions(plan.dim))
     layers = [builder.block(layer) for layer in range(len(stack.layers))]
-    base = builder.positions.get(stack.base, stack.base.head_dim)
+    base = builder.positions.embedding(stack.base)
     norm = stack.final_norm
     return Stack(
         layers,
         builder.positions.module(base),
         builder.intake(),
-        position=base if embeds(base) else None,
+        position=base,
         leave=builder.leave(),
         final_norm=None if norm is None else norm.build({"dim": plan.dim}),
         dropout=stack.base.dropout.embedding,

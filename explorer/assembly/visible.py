@@ -27,7 +27,7 @@ class Visible:
 
     causal: after = 0, before = window - 1 (all earlier keys without a window).
     not causal: everything, or with a window (window - 1) // 2 keys before and window // 2 after.
-    A window counts the query's own key. Errors: ValueError for a window below 1.
+    A window counts the query's own key. Raises: ValueError for a window below 1.
     """
 
     causal: bool

@@ -6,7 +6,8 @@ What they mean is built by ``explorer.assembly``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Lt
@@ -26,7 +27,9 @@ EMBEDDING = Kind("embedding", "", (), "")
 RECORDS = frozenset({DROPOUT.name, EMBEDDING.name})  # written as a bare mapping, without a name
 
 
-def lm(*, bias: bool = False, scale: Positive | Literal["rsqrt_dim"] | None = None, softcap: Positive | None = None) -> None:
+def lm(
+    *, bias: bool = False, scale: Positive | Literal["rsqrt_dim"] | None = None, softcap: Positive | None = None
+) -> None:
     """Logits over the vocabulary; ``scale`` multiplies the hidden state, ``softcap`` c gives c * tanh(logits / c)."""
 
 
@@ -72,19 +75,17 @@ def embedding(
 
 
 _CORE = Origin("explorer", "architecture-explorer", "")
+_CONSTRUCTORS: tuple[tuple[Kind, Mapping[str, Callable[..., Any]]], ...] = (
+    (HEAD, {"lm": lm, "pooler": pooler, "none": no_head}),
+    (LAYOUT, {"sequential": sequential, "parallel": parallel}),
+    (INIT, {"torch": torch_init, "normal": normal, "xavier": xavier}),
+    (DROPOUT, {"dropout": dropout}),
+    (EMBEDDING, {"embedding": embedding}),
+)
 
-
-def _component(kind: Kind, name: str, constructor: Callable[..., Any]) -> Component:
-    return Component(kind, name, constructor, _CORE)
-
-
-CORE_COMPONENTS: dict[str, dict[str, Component]] = {
-    kind.name: {name: _component(kind, name, constructor) for name, constructor in options.items()}
-    for kind, options in (
-        (HEAD, {"lm": lm, "pooler": pooler, "none": no_head}),
-        (LAYOUT, {"sequential": sequential, "parallel": parallel}),
-        (INIT, {"torch": torch_init, "normal": normal, "xavier": xavier}),
-        (DROPOUT, {"dropout": dropout}),
-        (EMBEDDING, {"embedding": embedding}),
-    )
-}
+CORE_COMPONENTS: Mapping[str, Mapping[str, Component]] = MappingProxyType(
+    {
+        kind.name: {name: Component(kind, name, constructor, _CORE) for name, constructor in options.items()}
+        for kind, options in _CONSTRUCTORS
+    }
+)

@@ -19,6 +19,9 @@ STUDY_FIELDS = ("workloads", "explore", "skip", "match", "baseline")
 HEADER_FIELDS = ("name", "requires", "base")  # read once from a file, never changed by a path
 PLACEMENTS = ("pre", "post", "sandwich", "res_post", "none")
 PREFIXES = (ENCODER, DECODER, "blocks")
+# What a stack itself takes from its unnamed block, also where no layer is of it: its final norm, the norm and dropout
+# of its embedding, the position that is added to the embedding.
+READ_BY_STACK = frozenset({"norm", "placement", "position", "dropout"})
 
 Width = Annotated[int, Ge(1), Le(LARGEST_WIDTH)]
 Vocab = Annotated[int, Ge(1), Le(2**31 - 1)]
@@ -28,13 +31,17 @@ Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
 
 @dataclass(frozen=True)
 class Field:
-    """One field. ``default`` is written as in a blueprint; MISSING: the field must be written."""
+    """One field. ``default`` is written as in a blueprint; MISSING: the field must be written.
+
+    stacks: those that have the field.
+    """
 
     name: str
     level: str
     shape: Shape
     default: Any
     doc: str
+    stacks: tuple[str, ...] = STACKS
 
 
 class _Missing:
@@ -74,7 +81,14 @@ FIELDS: Mapping[str, Field] = MappingProxyType(
             Field("layout", BLOCK, _component("layout"), "sequential", "sequential or parallel sublayers"),
             Field("position", BLOCK, _component("position"), "rope", "position encoding"),
             Field("attention", BLOCK, _component("attention"), "mha", "self-attention"),
-            Field("cross_attention", BLOCK, _component("attention", nullable=True), None, "of a decoder; null: as attention"),
+            Field(
+                "cross_attention",
+                BLOCK,
+                _component("attention", nullable=True),
+                None,
+                "of a decoder; null: as attention",
+                stacks=("", DECODER),
+            ),
             Field("feedforward", BLOCK, _component("feedforward"), "dense", "feed-forward network"),
             Field("activation", BLOCK, _component("activation"), "swiglu", "activation of the feed-forward"),
             Field("bias", BLOCK, _leaf(bool), False, "bias of linear maps"),

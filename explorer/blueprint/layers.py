@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from explorer.blueprint.plan import UNNAMED
-from explorer.blueprint.reading import BAD, Reader
+from explorer.blueprint.reading import BAD, Reader, number_hint
 from explorer.blueprint.tree import MappingNode, Node, ScalarNode, SequenceNode, child, describe
 
 MOST_LAYERS = 100_000  # forty times the deepest published stack (DeepNet, 2,500 sublayers)
@@ -37,7 +37,7 @@ def _expand(node: Node, reader: Reader, path: str, top: bool = False) -> Iterabl
     elif top and isinstance(node.value, int) and not isinstance(node.value, bool):
         yield from itertools.repeat(UNNAMED, _count(node, reader, path))
     else:
-        reader.problem(node.where, path, f"{describe(node)} is no layer", [_FORMS])
+        reader.problem(node.where, path, f"{describe(node)} is no layer", [number_hint(node), _FORMS])
 
 
 def _mapping(node: MappingNode, reader: Reader, path: str) -> Iterable[str]:
@@ -59,7 +59,7 @@ def _mapping(node: MappingNode, reader: Reader, path: str) -> Iterable[str]:
 def _count(node: Node, reader: Reader, path: str) -> int:
     value = node.value if isinstance(node, ScalarNode) else None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_LAYERS:
-        reader.problem(node.where, path, f"must be an int from 1 to {MOST_LAYERS:,}, not {describe(node)}")
+        reader.problem(node.where, path, f"must be an int from 1 to {MOST_LAYERS:,}, not {describe(node)}", [number_hint(node)])
         return 0
     return value
 

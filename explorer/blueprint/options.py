@@ -1,4 +1,4 @@
-"""Command line options: ``--axis attention=mha,gqa:kv_heads=8:qk_norm=rmsnorm``, ``--set dim=64``, ``--workload ...``."""
+"""Command line options: ``--axis attention=mha,gqa:kv_heads=8:qk_norm=rmsnorm``, ``--set dim=64``, ``--workload``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from explorer.blueprint.tree import Entry, MappingNode, Node, ScalarNode, Sequen
 from explorer.blueprint.yaml_source import parse_value
 from explorer.errors import UsageError, Where
 
-_OPEN, _CLOSE = "[{(", "]})"
+_OPEN, _CLOSE, _QUOTES = "[{(", "]})", "'\""
 
 
 def split(text: str, mark: str) -> list[str]:
@@ -17,12 +17,12 @@ def split(text: str, mark: str) -> list[str]:
     for index, letter in enumerate(text):
         if quote:
             quote = "" if letter == quote else quote
-        elif letter in "'\"":
+        elif letter in _QUOTES:
             quote = letter
         elif letter in _OPEN:
             depth += 1
         elif letter in _CLOSE:
-            depth -= 1
+            depth = max(0, depth - 1)
         elif letter == mark and depth == 0:
             parts.append(text[start:index])
             start = index + 1
@@ -41,14 +41,20 @@ def path_and_value(option: str, text: str) -> tuple[str, str]:
 
 
 def set_entry(text: str) -> Entry:
-    """One ``--set PATH=VALUE`` as an entry of a mapping."""
+    """One ``--set PATH=VALUE`` as an entry of a mapping.
+
+    Raises: UsageError, BlueprintError.
+    """
     path, value = path_and_value("--set", text)
     where = Where(f"--set {text}")
     return Entry(path, where, value_node(value, where))
 
 
 def axis_entry(text: str) -> Entry:
-    """One ``--axis PATH=A,B`` as an entry of ``explore``."""
+    """One ``--axis PATH=A,B`` as an entry of ``explore``.
+
+    Raises: UsageError, BlueprintError.
+    """
     path, values = path_and_value("--axis", text)
     where = Where(f"--axis {text}")
     items = tuple(value_node(value, where) for value in split(values, ","))
@@ -56,17 +62,24 @@ def axis_entry(text: str) -> Entry:
 
 
 def workload_node(text: str) -> MappingNode:
-    """One ``--workload key=value,...``; a value in brackets multiplies."""
+    """One ``--workload key=value,...``; a value in brackets multiplies.
+
+    Raises: UsageError, BlueprintError.
+    """
     where = Where(f"--workload {text}")
-    return MappingNode(tuple(_pairs(text, ",", "--workload", where)), where)
+    return MappingNode(tuple(_pairs(text, ",", where)), where)
 
 
-def _pairs(text: str, mark: str, option: str, where: Where) -> Iterator[Entry]:
+def _pairs(text: str, mark: str, where: Where) -> Iterator[Entry]:
+    seen = set()
     for part in split(text, mark):
-        key, sign, value = part.partition("=")
-        if not sign or not key.strip() or not value.strip():
-            raise UsageError(f"{option} {text}: '{part}' is not KEY=VALUE")
-        yield Entry(key.strip(), where, value_node(value.strip(), where))
+        key, sign, value = (piece.strip() for piece in part.partition("="))
+        if not sign or not key or not value:
+            raise UsageError(f"{where}: '{part}' is not KEY=VALUE")
+        if key in seen:
+            raise UsageError(f"{where}: {key} is given twice")
+        seen.add(key)
+        yield Entry(key, where, value_node(value, where))
 
 
 def value_node(text: str, where: Where) -> Node:
@@ -77,11 +90,11 @@ def value_node(text: str, where: Where) -> Node:
     if not text:
         raise UsageError(f"{where}: a value is empty")
     name, *parts = split(text, ":")
-    if not parts or text[0] in "[{'\"":
+    if not parts or text[0] in (*_OPEN, *_QUOTES):
         return parse_value(text, where.file)
     if "=" not in parts[0]:
         name, *parts = f"{name}:{parts[0]}", *parts[1:]
     if not parts:
         return ScalarNode(name, where)
-    params = MappingNode(tuple(_pairs(":".join(parts), ":", str(where), where)), where)
+    params = MappingNode(tuple(_pairs(":".join(parts), ":", where)), where)
     return MappingNode((Entry(name, where, params),), where)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 from explorer.blueprint.choices import CORE_COMPONENTS, RECORDS
+from explorer.blueprint.owners import as_field, as_parameter
 from explorer.blueprint.tree import Entry, MappingNode, Node, ScalarNode, child, describe, node_of, plain
-from explorer.errors import BlueprintError, Problem, Where, did_you_mean, hints
+from explorer.errors import NOWHERE, BlueprintError, Problem, Where, did_you_mean, hints
 from explorer.registry.chosen import Chosen
 from explorer.registry.parameters import Parameter, Shape
 from explorer.registry.registry import Component, NameProblem, Registry
@@ -22,20 +23,27 @@ BAD: Final = _Bad()  # what could not be read; its problem is noted
 
 
 class Reader:
-    """Reads values and gathers every problem it meets."""
+    """Reads values and gathers every problem it meets; ``home`` is the place of problems that stand nowhere else."""
 
-    def __init__(self, registry: Registry):
+    def __init__(self, registry: Registry, home: Where = NOWHERE):
         self.registry = registry
+        self.home = home
         self.problems: list[Problem] = []
 
+    def afresh(self) -> Reader:
+        """A reader without problems."""
+        return Reader(self.registry, self.home)
+
     def problem(self, where: Where, path: str, message: str, lines: Iterable[str | None] = ()) -> _Bad:
-        self.problems.append(Problem(where, path, message, hints(*lines)))
+        place = self.home if where == NOWHERE else where
+        self.problems.append(Problem(place, path, message, hints(*dict.fromkeys(lines))))
         return BAD
 
     def raise_problems(self) -> None:
-        """Raises: BlueprintError with all problems so far, if there are any."""
+        """Raises: BlueprintError with all problems so far, if there are any, those of a file in the order of lines."""
         if self.problems:
-            raise BlueprintError(self.problems)
+            files = list(dict.fromkeys(problem.where.file for problem in self.problems))
+            raise BlueprintError(sorted(distinct(self.problems), key=lambda problem: _order(problem.where, files)))
 
     def find(self, kind: str, name: str) -> Component:
         """Raises: NameProblem."""
@@ -43,29 +51,32 @@ class Reader:
         if core is None:
             return self.registry.find(kind, name)
         if name not in core:
-            raise NameProblem(f"no {kind} is called {name!r}", hints(did_you_mean(name, core), f"it is one of: {', '.join(core)}"))
+            lines = hints(did_you_mean(name, core), f"it is one of: {', '.join(core)}")
+            raise NameProblem(f"no {kind} is called {name!r}", lines)
         return core[name]
 
-    def has(self, kind: str, name: str) -> bool:
+    def components(self, kind: str) -> tuple[Component, ...]:
+        """All components of a kind, of plugins or of the core."""
         core = CORE_COMPONENTS.get(kind)
-        return name in core if core is not None else name in self.registry.names(kind)
+        return tuple(core.values()) if core is not None else self.registry.components(kind)
+
+    def has(self, kind: str, name: str) -> bool:
+        return any(component.name == name for component in self.components(kind))
 
     def value(self, shape: Shape, node: Node, path: str) -> Any:
         """The value of this shape that the node writes, or BAD."""
         scalar = node.value if isinstance(node, ScalarNode) else BAD
         if scalar is None:
             return self._null(shape, node, path)
-        if shape.leaf is not None and scalar is not BAD and (shape.kind is None or shape.leaf_fault(scalar) is None):
-            if shape.value is None or shape.leaf_fault(scalar) is None:
-                return self._leaf(shape, node, path)
+        structured = shape.kind is not None or shape.value is not None
+        if not structured or (shape.leaf is not None and scalar is not BAD and _is_leaf(shape, scalar)):
+            return self._leaf(shape, node, path)
         if shape.kind is not None:
-            return self.component(shape.kind, node, path)
-        if shape.value is not None:
-            return self._structured(shape, node, path)
-        return self._leaf(shape, node, path)
+            return self.component(shape.kind, node, path, shape.leaf)
+        return self._structured(shape, node, path)
 
-    def component(self, kind: str, node: Node, path: str) -> Chosen | _Bad:
-        """A component: a name, or a one-key mapping from the name to its parameters."""
+    def component(self, kind: str, node: Node, path: str, leaf: Any = None) -> Chosen | _Bad:
+        """A component: a name, or a one-key mapping from the name to its parameters. ``leaf``: what else may stand."""
         if kind in RECORDS:
             return self._record(kind, node, path)
         if isinstance(node, MappingNode):
@@ -75,18 +86,22 @@ class Reader:
             return self._with_params(kind, entry.key, entry.key_where, entry.value, path)
         if isinstance(node, ScalarNode) and isinstance(node.value, str):
             return self._with_params(kind, node.value, node.where, None, path)
-        names = f"{kind}s: {', '.join(self._names(kind))}"
-        return self.problem(node.where, path, f"must name {_a(kind)}, not {describe(node)}", [names])
+        return self._no_name(kind, node, path, leaf)
 
-    def _names(self, kind: str) -> list[str]:
-        return sorted(CORE_COMPONENTS[kind]) if kind in CORE_COMPONENTS else self.registry.names(kind)
+    def _no_name(self, kind: str, node: Node, path: str, leaf: Any = None) -> _Bad:
+        names = f"{kind}s: {', '.join(sorted({c.name for c in self.components(kind)}))}"
+        off = isinstance(node, ScalarNode) and node.value is False and self.has(kind, "none")
+        besides = f" or be {Shape(leaf=leaf).text}" if leaf is not None else ""
+        message = f"must name {_a(kind)}{besides}, not {describe(node)}"
+        return self.problem(node.where, path, message, ["write none where there shall be none" if off else None, names])
 
     def _with_params(self, kind: str, name: str, where: Where, params: Node | None, path: str) -> Chosen | _Bad:
         try:
             component = self.find(kind, name)
         except NameProblem as error:
-            short = f"write {name.partition(':')[0]}: {{...}}; `name:key=value` is for command line options"
-            return self.problem(where, path, str(error), [*error.hints, short if "=" in name else None])
+            short = f"write {{{name.partition(':')[0]}: {{...}}}}; `name:key=value` is for command line options"
+            lines = [short if "=" in name else None, self._misplaced(name, kind, path), *error.hints]
+            return self.problem(where, path, str(error), lines)
         return self._parameters(component, where, params, path)
 
     def _record(self, kind: str, node: Node, path: str) -> Chosen | _Bad:
@@ -105,7 +120,7 @@ class Reader:
         chosen = Chosen(component, {}, where)
         for entry in node.entries:
             if entry.key not in parameters:
-                self.unknown_parameter(component, entry, path)
+                self._unknown_parameter(component, entry, path)
                 continue
             value = self.parameter(parameters[entry.key], entry.value, child(path, entry.key))
             if value is not BAD:
@@ -125,21 +140,33 @@ class Reader:
 
     def parameter(self, parameter: Parameter, node: Node, path: str) -> Any:
         """One parameter's value; where null is allowed, `none` says the same."""
-        none = parameter.shape.kind and parameter.shape.nullable and isinstance(node, ScalarNode) and node.value == "none"
+        nullable = parameter.shape.kind is not None and parameter.shape.nullable
+        none = nullable and isinstance(node, ScalarNode) and node.value == "none"
         return None if none else self.value(parameter.shape, node, path)
 
-    def unknown_parameter(self, component: Component, entry: Entry, path: str) -> None:
+    def _unknown_parameter(self, component: Component, entry: Entry, path: str) -> None:
         kind, name = component.kind.name, component.name
         owner = kind if kind in RECORDS else f"{kind} '{name}'"
-        lines = [did_you_mean(entry.key, component.schema.parameters), f"it has: {component.schema.text}"]
+        lines = [
+            did_you_mean(entry.key, component.schema.parameters),
+            self._misplaced(entry.key, kind, path),
+            f"it has: {component.schema.text}",
+        ]
         self.problem(entry.key_where, child(path, entry.key), f"{owner} has no parameter '{entry.key}'", lines)
+
+    def _misplaced(self, name: str, kind: str, path: str) -> str | None:
+        """Where a name belongs that is written at or below the path of a component."""
+        return as_field(name, path) or as_parameter(name, self.components(kind))
 
     def _null(self, shape: Shape, node: Node, path: str) -> Any:
         if shape.nullable:
             return None
         if shape.kind is not None and (shape.kind in RECORDS or self.has(shape.kind, "none")):
-            name = ScalarNode("none", node.where)
-            return self.component(shape.kind, name, path)
+            return self.component(shape.kind, ScalarNode("none", node.where), path)
+        if offers_none(shape.leaf):
+            return self._leaf(shape, ScalarNode("none", node.where), path)
+        if shape.kind is not None:
+            return self._no_name(shape.kind, node, path, shape.leaf)
         return self.problem(node.where, path, f"must be {shape.text}, not null")
 
     def _structured(self, shape: Shape, node: Node, path: str) -> Any:
@@ -148,26 +175,74 @@ class Reader:
         try:
             shape.value.parse(written)
         except ValueError as error:
-            return self.problem(node.where, path, str(error), [f"it takes {shape.text}"])
+            lines = [number_hint(node), f"it takes {shape.text}"]
+            return self.problem(node.where, path, str(error), lines)
         return written
 
     def _leaf(self, shape: Shape, node: Node, path: str) -> Any:
         written = plain(node)
         try:
-            return shape.read_leaf(written)
+            value = shape.read_leaf(written)
         except ValueError as error:
-            return self.problem(node.where, path, f"{error}, not {describe(node)}", [_number_hint(node)])
+            lines = [number_hint(node), _null_hint(shape, node), _choice_hint(shape, node)]
+            return self.problem(node.where, path, f"{error}, not {describe(node)}", lines)
+        if isinstance(value, bool) is not isinstance(written, bool):  # to Python, and pydantic, 1 is True
+            return self.problem(node.where, path, f"must be {shape.text}, not {describe(node)}")
+        return value
 
     def _not_one_key(self, kind: str, node: MappingNode, path: str) -> _Bad:
         keys = {entry.key: entry.value for entry in node.entries}
         named = next((keys[key] for key in ("type", "name") if key in keys), None)
-        name = named.value if isinstance(named, ScalarNode) else f"NAME of {_a(kind)}"
-        rest = ", ".join(key for key in keys if key not in ("type", "name"))
+        name = named.value if isinstance(named, ScalarNode) else next((k for k in keys if self.has(kind, k)), "NAME")
+        rest = [key for key in keys if key not in ("type", "name", name)]
+        fields = [as_field(key, path) for key in rest]
+        params = ", ".join(f"{key}: ..." for key, field in zip(rest, fields, strict=True) if field is None)
         message = f"{_a(kind)} is a name or a mapping with that one key, not a mapping of {len(keys)} keys"
-        return self.problem(node.where, path, message, [f"write {{{name}: {{{rest}: ...}}}}" if rest else f"write {name}"])
+        return self.problem(node.where, path, message, [f"write {{{name}: {{{params}}}}}", *fields])
 
 
-def _number_hint(node: Node) -> str | None:
+def distinct(problems: Iterable[Problem]) -> list[Problem]:
+    """One problem for each place and message: what a file writes once may be wrong in many blocks."""
+    found: dict[tuple[object, ...], Problem] = {}
+    for problem in problems:
+        place = problem.where if problem.where.line is not None else (problem.where, problem.path)
+        found.setdefault((place, problem.message), problem)
+    return list(found.values())
+
+
+def _order(where: Where, files: list[str | None]) -> tuple[int, int, int]:
+    return files.index(where.file), where.line or 0, where.column or 0
+
+
+def _is_leaf(shape: Shape, scalar: Any) -> bool:
+    return shape.leaf_fault(scalar) is None
+
+
+def _choices(leaf: Any) -> list[Any]:
+    """The options of every Literal in an annotation."""
+    if get_origin(leaf) is Literal:
+        return list(get_args(leaf))
+    return [option for member in get_args(leaf) for option in _choices(member)]
+
+
+def offers_none(leaf: Any) -> bool:
+    """Whether `none` is one of the words that an annotation lists, so that null says the same."""
+    return "none" in _choices(leaf)
+
+
+def _choice_hint(shape: Shape, node: Node) -> str | None:
+    if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
+        return None
+    return did_you_mean(node.value, [option for option in _choices(shape.leaf) if isinstance(option, str)])
+
+
+def _null_hint(shape: Shape, node: Node) -> str | None:
+    none = isinstance(node, ScalarNode) and node.value == "none"
+    return "write null" if none and shape.nullable else None
+
+
+def number_hint(node: Node) -> str | None:
+    """What to write for an integer that is written as a float or as text."""
     if not isinstance(node, ScalarNode):
         return None
     if isinstance(node.value, float) and node.value.is_integer() and abs(node.value) < 2**53:
@@ -190,9 +265,20 @@ def _a(word: str) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """A read value as JSON-able data, components in full."""
+    """A read value as JSON-able data with every parameter; a component that has none is its name."""
     if isinstance(value, Chosen):
-        return value.settings() if value.component.kind.name in RECORDS else value.plain()
+        record = value.component.kind.name in RECORDS
+        return _shortened(value.settings()) if record else _shortened({"": value.plain()})[""]
     if isinstance(value, Mapping):
         return {key: plain_value(item) for key, item in value.items()}
     return value
+
+
+def _shortened(plain: Any) -> Any:
+    if not isinstance(plain, Mapping):
+        return plain
+    return {key: next(iter(item)) if _is_bare(item) else _shortened(item) for key, item in plain.items()}
+
+
+def _is_bare(value: Any) -> bool:
+    return isinstance(value, Mapping) and len(value) == 1 and next(iter(value.values())) == {}

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from explorer.blueprint.fields import DECODER, FIELDS, MISSING
 from explorer.blueprint.plan import UNNAMED, BlockPlan, Dropout, EmbeddingPlan, ModelPlan, StackPlan
 from explorer.blueprint.reading import BAD, Reader
 from explorer.blueprint.state import Fields, Setting, State
-from explorer.errors import NOWHERE, Where, did_you_mean
+from explorer.errors import NOWHERE
 from explorer.registry.chosen import Chosen
 
 NORMS_AT_THE_END = frozenset({"pre", "sandwich", "res_post"})
 
 
 def resolve(state: State, reader: Reader) -> ModelPlan | None:
-    """The plan; None where problems, now noted in the reader, stand against it."""
-    before = len(reader.problems)
-    _require(state.model, "dim", "", reader)
-    for stack in state.real_stacks:
-        _check_stack(state, stack, reader)
-    _check_model(state, reader)
-    for path, chosen in _components(state):
-        _check_required(path, chosen, reader)
-    return None if len(reader.problems) > before else _plan(state)
+    """The plan; None where problems stand against it, those in the reader before included."""
+    check(state, reader)
+    return None if reader.problems else _plan(state)
 
 
 def _plan(state: State) -> ModelPlan:
@@ -70,6 +64,10 @@ def _final_norm(value: Any, base: BlockPlan) -> Chosen | None:
 
 def _block_plan(state: State, stack: str, name: str) -> BlockPlan:
     fields = {field: setting.value for field, setting in state.cells[stack, name].items()}
+    if fields["heads"] is MISSING:
+        # No layer is of this block; what the stack takes from it needs some width of a head.
+        first = state.cells[stack, state.stacks[stack]["layers"].value[0]]
+        fields |= {"heads": first["heads"].value, "head_dim": first["head_dim"].value}
     layout = fields["layout"]
     rates = fields["dropout"]
     return BlockPlan(
@@ -78,7 +76,7 @@ def _block_plan(state: State, stack: str, name: str) -> BlockPlan:
         head_dim=effective_head_dim(fields["head_dim"], fields["heads"], state.model["dim"].value),
         norm=fields["norm"],
         placement=fields["placement"],
-        shared_norm=layout.given("shared_norm") if "shared_norm" in layout.component.schema.parameters else None,
+        shared_norm=layout.given("shared_norm") if _parallel(layout) else None,
         position=fields["position"],
         attention=fields["attention"],
         cross_attention=(fields["cross_attention"] or fields["attention"]) if stack == DECODER else None,
@@ -96,58 +94,71 @@ def effective_head_dim(head_dim: int | None, heads: int, dim: int) -> int:
     return head_dim or max(1, dim // heads)
 
 
+def check(state: State, reader: Reader) -> None:
+    """Note everything that stands against a plan. What could not be read was noted before."""
+    _require(state.model, "dim", "", reader)
+    for stack in state.real_stacks:
+        _check_stack(state, stack, reader)
+    _check_model(state, reader)
+    for path, setting in _settings(state):
+        if setting.value is BAD and not setting.written:
+            _not_installed(path, reader)
+        if isinstance(setting.value, Chosen):
+            _check_required(path, setting.value, reader)
+
+
 def _check_stack(state: State, stack: str, reader: Reader) -> None:
-    _uninstalled(state.stacks[stack], stack, reader)
     layers = state.stacks[stack]["layers"]
-    for name in dict.fromkeys(layers.value):
+    for name in dict.fromkeys(() if layers.value is BAD else layers.value):
         if name not in state.blocks:
-            lines = [did_you_mean(name, state.blocks), f"blocks: {', '.join(state.blocks[1:]) or 'none are defined'}"]
-            reader.problem(layers.where, _at(stack, "", "layers"), f"there is no block '{name}'", lines)
+            reader.problem(layers.where, _at(stack, "", "layers"), f"there is no block '{name}'", state.no_block(name))
     for (this, block), fields in state.cells.items():
-        if this == stack and in_use(state, stack, block):
-            _check_block(state, stack, block, fields, reader)
+        if this == stack and state.in_use(stack, block):
+            _check_block(state, stack, block, reader)
+            _require(fields, "heads", _at(stack, block), reader)
 
 
-def in_use(state: State, stack: str, block: str) -> bool:
-    """Whether a block counts: named ones always, the unnamed one where a layer is of it."""
-    return block != UNNAMED or UNNAMED in state.stacks[stack]["layers"].value
-
-
-def _check_block(state: State, stack: str, block: str, fields: Fields, reader: Reader) -> None:
-    _require(fields, "heads", _at(stack, block), reader)
-    if _uninstalled(fields, _at(stack, block), reader):
-        return
-    attends = not fields["attention"].value.is_none or _crosses(stack, fields)
-    dim, heads = state.model["dim"].value, fields["heads"]
-    known = dim is not MISSING and heads.value is not MISSING
-    if attends and known and fields["head_dim"].value is None and dim % heads.value:
-        _heads_problem(dim, heads, state.model["dim"].where, _at(stack, block, "heads"), reader)
+def _check_block(state: State, stack: str, block: str, reader: Reader) -> None:
+    fields = state.cells[stack, block]
+    crosses = _crosses(stack, fields)
+    if _good(state.model, "dim") and _good(fields, "heads", "head_dim", "attention"):
+        attends = not fields["attention"].value.is_none or crosses
+        if attends and fields["head_dim"].value is None:
+            _check_heads(state.model["dim"], fields["heads"], _at(stack, block, "heads"), reader)
     layout = fields["layout"]
-    if "shared_norm" in layout.value.component.schema.parameters and _crosses(stack, fields):
+    if _good(fields, "layout") and _parallel(layout.value) and crosses:
         message = "a parallel layout is defined for self-attention and feed-forward only, not with cross-attention"
         reader.problem(layout.where, _at(stack, block, "layout"), message, ["write `cross_attention: none`"])
     cross = fields["cross_attention"]
-    if cross.written and cross.value is not None and not state.split and not cross.value.is_none:
+    if isinstance(cross.value, Chosen) and not cross.value.is_none and not state.split:
         message = "only the decoder of an encoder-decoder has cross-attention"
-        reader.problem(cross.where, _at(stack, block, "cross_attention"), message, ["write `encoder: {}` and `decoder: {}`"])
+        lines = ["write `encoder: {}` and `decoder: {}`"]
+        reader.problem(cross.where, _at(stack, block, "cross_attention"), message, lines)
 
 
-def _uninstalled(fields: Fields, path: str, reader: Reader) -> bool:
-    """Whether a default in force names a component that is not installed; each is noted."""
-    lost = [name for name, setting in fields.items() if setting.value is BAD]
-    for name in lost:
-        lines = [str(broken) for broken in reader.registry.broken]
-        at = f"{path}.{name}" if path else name
-        reader.problem(NOWHERE, at, f"its default '{FIELDS[name].default}' is not installed; write another", lines)
-    return bool(lost)
+def _good(fields: Fields, *names: str) -> bool:
+    """Whether all of these fields have a value."""
+    return all(fields[name].value is not BAD and fields[name].value is not MISSING for name in names)
 
 
-def _heads_problem(dim: int, heads: Setting, dim_where: Where, path: str, reader: Reader) -> None:
-    close = sorted((n for n in _divisors(dim)), key=lambda n: (abs(n - heads.value), n))[:4]
-    where = heads.where if heads.where != NOWHERE else dim_where
-    message = f"heads {heads.value} does not divide dim {dim} ({dim}/{heads.value} = {dim / heads.value:.2f})"
-    lines = [f"heads that do: {', '.join(map(str, sorted(close)))}; or give `head_dim`"]
-    reader.problem(where, path, message, lines)
+def _parallel(layout: Chosen) -> bool:
+    return "shared_norm" in layout.component.schema.parameters
+
+
+def _not_installed(path: str, reader: Reader) -> None:
+    lines = [str(broken) for broken in reader.registry.broken]
+    default = FIELDS[path.split(".")[-1]].default
+    reader.problem(NOWHERE, path, f"its default '{default}' is not installed; write another", lines)
+
+
+def _check_heads(dim: Setting, heads: Setting, path: str, reader: Reader) -> None:
+    if dim.value % heads.value == 0:
+        return
+    close = sorted(_divisors(dim.value), key=lambda n: (abs(n - heads.value), n))[:4]
+    where = heads.where if heads.where != NOWHERE else dim.where
+    ratio = f"{dim.value}/{heads.value} = {dim.value / heads.value:.2f}"
+    message = f"heads {heads.value} does not divide dim {dim.value} ({ratio})"
+    reader.problem(where, path, message, [f"heads that do: {', '.join(map(str, sorted(close)))}; or give `head_dim`"])
 
 
 def _divisors(number: int) -> Iterator[int]:
@@ -158,32 +169,31 @@ def _divisors(number: int) -> Iterator[int]:
 
 def _crosses(stack: str, fields: Fields) -> bool:
     cross = fields["cross_attention"].value or fields["attention"].value
-    return stack == DECODER and not cross.is_none
+    return stack == DECODER and isinstance(cross, Chosen) and not cross.is_none
 
 
 def _check_model(state: State, reader: Reader) -> None:
     tie, vocab = state.model["tie_embeddings"], state.model["vocab"]
-    if tie.value and vocab.value is None and tie.written:
-        reader.problem(tie.where, "tie_embeddings", "there is no table to tie: write `vocab`")
+    if tie.value is True and vocab.value is None:
+        reader.problem(tie.where, "tie_embeddings", "there is no table to tie: write `vocab`, or tie_embeddings: false")
 
 
-def _require(fields: Fields, name: str, path: str, reader: Reader) -> None:
+def _require(fields: Mapping[str, Setting], name: str, path: str, reader: Reader) -> None:
     if fields[name].value is MISSING:
-        reader.problem(NOWHERE, f"{path}.{name}" if path else name, "must be written; it has no default")
+        message = f"'{name}' must be written; it has no default"
+        lines = [f"write `{name}: ...`, {FIELDS[name].shape.text}"]
+        reader.problem(NOWHERE, f"{path}.{name}" if path else name, message, lines)
 
 
-def _components(state: State) -> Iterator[tuple[str, Chosen]]:
-    """Every component that the model will build, with its path."""
-    for name, setting in state.model.items():
-        if isinstance(setting.value, Chosen):
-            yield name, setting.value
+def _settings(state: State) -> Iterator[tuple[str, Setting]]:
+    """Every setting that the model reads, with its path."""
+    yield from state.model.items()
     for stack in state.real_stacks:
-        for name, setting in state.stacks[stack].items():
-            if isinstance(setting.value, Chosen):
-                yield _at(stack, "", name), setting.value
+        yield from ((_at(stack, "", name), setting) for name, setting in state.stacks[stack].items())
         for (this, block), fields in state.cells.items():
-            if this == stack and in_use(state, stack, block):
-                yield from ((_at(stack, block, n), s.value) for n, s in fields.items() if isinstance(s.value, Chosen))
+            if this == stack:
+                read = [n for n in fields if state.reads(stack, block, n) and stack in FIELDS[n].stacks]
+                yield from ((_at(stack, block, name), fields[name]) for name in read)
 
 
 def _check_required(path: str, chosen: Chosen, reader: Reader) -> None:
@@ -199,4 +209,3 @@ def _check_required(path: str, chosen: Chosen, reader: Reader) -> None:
 def _at(stack: str, block: str, name: str = "") -> str:
     parts = [stack, f"blocks.{block}" if block not in ("", UNNAMED) else "", name]
     return ".".join(part for part in parts if part)
-

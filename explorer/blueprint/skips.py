@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from explorer.blueprint.axes import Axis, short_text
-from explorer.blueprint.fields import BLOCK, FIELDS, MODEL, PREFIXES
-from explorer.blueprint.layers import written_layers
-from explorer.blueprint.reading import Reader
-from explorer.blueprint.resolve import in_use
-from explorer.blueprint.state import State
-from explorer.blueprint.tree import Entry, MappingNode, Node, ScalarNode, SequenceNode, child, describe, plain
+from explorer.blueprint.axes import Axis, option_index, short_text
+from explorer.blueprint.changes import Scope, path_of
+from explorer.blueprint.fields import FIELDS, MODEL, STACK
+from explorer.blueprint.layers import read_layers
+from explorer.blueprint.owners import readable
+from explorer.blueprint.reading import BAD, Reader
+from explorer.blueprint.resolved import FOLLOWERS, in_force, stack_in_force
+from explorer.blueprint.state import Cell, Fields, State
+from explorer.blueprint.tree import Entry, MappingNode, Node, ScalarNode, SequenceNode, child, describe
 from explorer.errors import Where, did_you_mean
 from explorer.registry.chosen import Chosen
-from explorer.registry.kinds import KINDS
+from explorer.registry.parameters import Parameter, Shape
 
 ABSENT: Any = object()
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Holds where an axis of named options has this option."""
+
+    axis: str
+    option: str
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Holds in a block where a path has one of these values (one text may be read as several)."""
+
+    scope: Scope
+    path: tuple[str, ...]
+    wanted: tuple[Any, ...]
+
+    def holds(self, state: State, cell: Cell) -> bool:
+        """Whether it holds in a block, with its stack and the model around it."""
+        if not self.scope.holds(*cell):
+            return False
+        name, *steps = self.path
+        values = [_below(fields, name, steps) for fields in _fields(state, cell, name)]
+        return any(value is not ABSENT and _matches(value, wanted) for value in values for wanted in self.wanted)
+
+
+@dataclass(frozen=True)
 class Rule:
-    """Conditions, each a path or an axis with a value; ``text`` is what a skipped row shows."""
+    """Conditions as written, and as read; ``text`` is what a skipped row shows."""
 
     conditions: tuple[Entry, ...]
+    choices: tuple[Choice, ...]
+    values: tuple[Condition, ...]
     where: Where
 
     @property
@@ -33,109 +62,145 @@ class Rule:
 
     def holds(self, state: State, choices: Mapping[str, str]) -> bool:
         """Whether all conditions hold in some block of the row."""
-        open_conditions = [e for e in self.conditions if e.key not in choices or e.key.split(".")[0] in FIELDS]
-        chosen = [e for e in self.conditions if e not in open_conditions]
-        if any(choices[entry.key] != short_text(entry.value) for entry in chosen):
+        if any(choices.get(choice.axis) != choice.option for choice in self.choices):
             return False
-        return any(all(_holds(state, cell, entry) for entry in open_conditions) for cell in _cells(state))
+        cells = (cell for cell in state.cells if state.in_use(*cell))
+        return any(all(condition.holds(state, cell) for condition in self.values) for cell in cells)
 
 
-def read_skips(node: Node | None, axes: tuple[Axis, ...], reader: Reader) -> tuple[Rule, ...]:
+def read_skips(node: Node | None, axes: Sequence[Axis], state: State, reader: Reader) -> tuple[Rule, ...]:
     """The rules of a ``skip`` list."""
     if node is None or (isinstance(node, ScalarNode) and node.value is None):
         return ()
     if not isinstance(node, SequenceNode):
         reader.problem(node.where, "skip", f"must be a list of mappings, not {describe(node)}")
         return ()
-    names = {axis.name for axis in axes}
     rules = []
     for index, item in enumerate(node.items):
         path = child("skip", index)
         if not isinstance(item, MappingNode) or not item.entries:
-            reader.problem(item.where, path, f"must be a mapping of conditions, not {describe(item)}")
+            empty = isinstance(item, MappingNode)
+            message = f"must be a mapping of conditions, not {'an empty one' if empty else describe(item)}"
+            reader.problem(item.where, path, message)
             continue
-        for entry in item.entries:
-            _check(entry, names, reader, child(path, entry.key))
-        rules.append(Rule(item.entries, item.where))
+        rules.append(_RuleReader(axes, state, reader).rule(item, path))
     return tuple(rules)
 
 
-def _check(entry: Entry, axes: set[str], reader: Reader, path: str) -> None:
-    """A rule that can never hold hides rows that its writer thinks are skipped: typing errors are refused."""
-    if entry.key in axes:
-        return
-    _, _, name, *steps = _split(entry.key)
-    if name not in FIELDS:
-        lines = [did_you_mean(name, [*FIELDS, *axes, *PREFIXES]), f"axes: {', '.join(sorted(axes)) or 'none'}"]
-        reader.problem(entry.key_where, path, f"there is no field or axis '{name}'", lines)
-        return
-    shape = FIELDS[name].shape
-    if not steps and name != "layers":
-        reader.value(shape, entry.value, path)
-    elif steps and shape.kind in KINDS:
-        known = {p for c in reader.registry.components(shape.kind) for p in c.schema.parameters}
-        if steps[0] not in known:
-            reader.problem(entry.key_where, path, f"no {shape.kind} has a parameter '{steps[0]}'", [did_you_mean(steps[0], known)])
+@dataclass(frozen=True)
+class _RuleReader:
+    """Reads one rule. What can never hold would leave in rows that its writer thinks are skipped: it is refused."""
+
+    axes: Sequence[Axis]
+    state: State
+    reader: Reader
+
+    def rule(self, node: MappingNode, path: str) -> Rule:
+        read = [self._condition(entry, child(path, entry.key)) for entry in node.entries]
+        choices = tuple(condition for condition in read if isinstance(condition, Choice))
+        values = tuple(condition for condition in read if isinstance(condition, Condition))
+        return Rule(node.entries, choices, values, node.where)
+
+    def _condition(self, entry: Entry, path: str) -> Choice | Condition | None:
+        named = {axis.name: axis for axis in self.axes if axis.named}
+        if entry.key in named:
+            index = option_index(named[entry.key], entry.value, self.reader, path)
+            return None if index is None else Choice(entry.key, named[entry.key].options[index].text)
+        found = self._path(entry, path, named)
+        if found is None:
+            return None
+        scope, (name, *steps) = found
+        wanted = self._wanted(name, steps, entry, path)
+        return Condition(scope, (name, *steps), wanted) if wanted else None
+
+    def _path(self, entry: Entry, path: str, named: Mapping[str, Axis]) -> tuple[Scope, tuple[str, ...]] | None:
+        trial = self.reader.afresh()
+        found = path_of(entry.key, entry.key_where, trial)
+        for problem in trial.problems:
+            options = f"axes of named options: {', '.join(named) or 'none'}"
+            lines = [did_you_mean(entry.key, named), *problem.hints, options]
+            self.reader.problem(problem.where, path, problem.message, lines)
+        block = found[0].block if found else None
+        blocks = [*self.state.blocks, *(c.scope.block for axis in self.axes for c in axis.changes if c.scope.block)]
+        if block is not None and block not in blocks:
+            lines = [did_you_mean(block, blocks), f"blocks: {', '.join(blocks[1:]) or 'none are defined'}"]
+            self.reader.problem(entry.key_where, path, f"there is no block '{block}'", lines)
+        return found
+
+    def _wanted(self, name: str, steps: list[str], entry: Entry, path: str) -> tuple[Any, ...]:
+        field = FIELDS[name]
+        if name == "layers" and not steps:
+            value = read_layers(entry.value, self.reader, path)
+            return () if value is BAD else (value,)
+        if not steps:
+            return self._read([Parameter(name, field.shape)], entry, path)
+        found = list(_parameters(field.shape, steps, self.reader))
+        if not found:
+            whole = _names(field.shape, self.reader)
+            lines = [did_you_mean(steps[0], whole), f"below {name} there are: {', '.join(whole) or 'no parameters'}"]
+            self.reader.problem(entry.key_where, path, f"no {name} has a parameter '{'.'.join(steps)}'", lines)
+            return ()
+        return self._read(found, entry, path)
+
+    def _read(self, parameters: Sequence[Parameter], entry: Entry, path: str) -> tuple[Any, ...]:
+        """What the written value is for each of the parameters that can have it."""
+        readers = [self.reader.afresh() for _ in parameters]
+        read = [r.parameter(p, entry.value, path) for r, p in zip(readers, parameters, strict=True)]
+        if all(value is BAD for value in read):
+            self.reader.problems += readers[0].problems
+        return tuple(value for value in read if value is not BAD)
 
 
-def _split(key: str) -> tuple[str | None, ...]:
-    """stack, block, field, then the steps below it."""
-    stack = block = None
-    steps = key.split(".")
-    if steps[0] in ("encoder", "decoder"):
-        stack, *steps = steps
-    if steps and steps[0] == "blocks" and len(steps) > 1:
-        _, block, *steps = steps
-    return (stack, block, *(steps or [""]))
+def _parameters(shape: Shape, steps: list[str], reader: Reader) -> Iterator[Parameter]:
+    """The parameters at these steps below a shape, of every component that may stand there."""
+    if shape.value is not None and len(steps) == 1 and steps[0] in shape.value.keys:
+        yield Parameter(steps[0], Shape(leaf=Any))
+    for component in readable(reader.components(shape.kind)) if shape.kind else ():
+        parameter = component.schema.parameters.get(steps[0])
+        if parameter is not None and len(steps) == 1:
+            yield parameter
+        elif parameter is not None:
+            yield from _parameters(parameter.shape, steps[1:], reader)
 
 
-def _cells(state: State) -> Iterator[tuple[str, str]]:
-    for stack, block in state.cells:
-        if stack in state.real_stacks and in_use(state, stack, block):
-            yield stack, block
+def _names(shape: Shape, reader: Reader) -> list[str]:
+    found = readable(reader.components(shape.kind)) if shape.kind else ()
+    return sorted({name for component in found for name in component.schema.parameters})
 
 
-def _holds(state: State, cell: tuple[str, str], entry: Entry) -> bool:
-    stack, block, name, *steps = _split(entry.key)
-    if stack not in (None, cell[0]) or block not in (None, cell[1]):
-        return False
-    level = FIELDS[name or ""].level
-    fields = state.model if level == MODEL else state.cells[cell] if level == BLOCK else state.stacks[cell[0]]
-    return _matches(_below(fields[name or ""].value, steps), entry.value)
+def _fields(state: State, cell: Cell, name: str) -> Iterator[Fields]:
+    """The fields around a block as written, and for a field that follows another, in force."""
+    level = FIELDS[name].level
+    if level == MODEL:
+        yield state.model
+    elif level == STACK:
+        yield from (state.stacks[cell[0]], stack_in_force(state, cell[0]))
+    else:
+        yield state.cells[cell]
+        if name in FOLLOWERS:
+            yield in_force(state, *cell)
 
 
-def _below(value: Any, steps: list[Any]) -> Any:
+def _below(fields: Fields, name: str, steps: list[str]) -> Any:
+    value = fields[name].value if name in fields else ABSENT
     for step in steps:
         if isinstance(value, Chosen) and step in value.component.schema.parameters:
-            value = value.given(step)
-        elif isinstance(value, dict) and step in value:
+            blocks = value.component.schema.parameters[step].menu and step not in value.params
+            value = fields[step].value if blocks and step in fields else value.given(step)
+        elif isinstance(value, Mapping) and step in value:
             value = value[step]
         else:
             return ABSENT
     return value
 
 
-def _matches(value: Any, node: Node) -> bool:
-    if isinstance(value, Chosen):
-        return _matches_component(value, node)
-    written = plain(node)
-    if isinstance(value, tuple):
-        return bool(written_layers(value) == written)
-    return type(value) is type(written) and value == written or _equal_numbers(value, written)
-
-
-def _equal_numbers(value: Any, written: Any) -> bool:
-    numbers = isinstance(value, int | float) and isinstance(written, int | float)
-    return numbers and not isinstance(value, bool) and not isinstance(written, bool) and value == written
-
-
-def _matches_component(chosen: Chosen, node: Node) -> bool:
-    if isinstance(node, ScalarNode):
-        names = (chosen.component.name, f"{chosen.component.package}:{chosen.component.name}")
-        return (node.value or "none") in names
-    if not isinstance(node, MappingNode) or len(node.entries) != 1:
-        return False
-    (entry,) = node.entries
-    inner = entry.value.entries if isinstance(entry.value, MappingNode) else ()
-    named = _matches_component(chosen, ScalarNode(entry.key))
-    return named and all(_matches(_below(chosen, [e.key]), e.value) for e in inner)
+def _matches(value: Any, wanted: Any) -> bool:
+    """Equal; a component matches another with at least the parameters that are written for that one."""
+    if isinstance(wanted, Chosen):
+        if wanted.component.name == "none" and value in (None, "none"):
+            return True
+        same = isinstance(value, Chosen) and value.component == wanted.component
+        return same and all(_matches(value.given(name), wanted.params[name]) for name in wanted.places)
+    if wanted is None and isinstance(value, Chosen):
+        return value.component.name == "none"
+    return isinstance(value, bool) is isinstance(wanted, bool) and bool(value == wanted)

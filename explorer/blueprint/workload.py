@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -11,13 +12,14 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le
 
 from explorer.blueprint.reading import BAD, Reader
-from explorer.blueprint.tree import MappingNode, Node, SequenceNode, child, describe
+from explorer.blueprint.tree import Entry, MappingNode, Node, SequenceNode, child, describe
 from explorer.errors import UsageError, did_you_mean
 from explorer.registry.parameters import read_shape
 
 DTYPE_BYTES: Mapping[str, int] = MappingProxyType({"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2})
 STORED_BYTES: Mapping[str, int] = MappingProxyType({**DTYPE_BYTES, "float8_e4m3fn": 1, "float8_e5m2": 1})
 DEFAULT_TOKENS = 2048
+MOST_WORKLOADS = 1000  # each is counted for every row of a study
 
 Phase = Literal["prefill", "decode", "train"]
 Count = Annotated[int, Ge(1), Le(2**31 - 1)]
@@ -47,7 +49,7 @@ class Workload:
         """
         full = self._lengths(longest)
         source = (self.source or (full.context if self.phase == "decode" else full.tokens)) if encoder else None
-        for name, length in (("context", full.context), ("source", source)):
+        for name, length in (("tokens" if self.context is None else "context", full.context), ("source", source)):
             if longest is not None and (length or 0) > longest:
                 raise UsageError(f"workload: {name} {length} is longer than the learned position table of {longest}")
         return replace(
@@ -58,8 +60,8 @@ class Workload:
         if self.phase == "decode" and self.context is None:
             raise UsageError("workload: decode needs `context`, the number of keys that the new token may see")
         # A context below the default number of new tokens can only mean a shorter prompt.
-        default = 1 if self.phase == "decode" else min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS, self.context or DEFAULT_TOKENS)
-        tokens = self.tokens or default
+        most = min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS, self.context or DEFAULT_TOKENS)
+        tokens = self.tokens or (1 if self.phase == "decode" else most)
         context = self.context or tokens
         if context < tokens:
             raise UsageError(f"workload: context {context} is shorter than the {tokens} new tokens it includes")
@@ -100,35 +102,58 @@ _SHAPES = {
 }
 
 
-def read_workloads(node: Node, reader: Reader, path: str = "workloads") -> tuple[Workload, ...]:
-    """The workloads a list of mappings writes; a list as a value multiplies."""
+def read_workloads(node: Node, reader: Reader, path: str = "workloads", encoder: bool = True) -> tuple[Workload, ...]:
+    """The workloads a list of mappings writes; a list as a value multiplies.
+
+    encoder: whether the model has one, or may have; without it no `source` can be written.
+    """
     if isinstance(node, MappingNode):
         node = SequenceNode((node,), node.where)
     if not isinstance(node, SequenceNode) or not node.items:
-        reader.problem(node.where, path, f"must be a list of workloads, not {describe(node)}")
+        found = "an empty one" if isinstance(node, SequenceNode) else describe(node)
+        reader.problem(node.where, path, f"must be a list of workloads, not {found}")
         return ()
-    return tuple(w for i, item in enumerate(node.items) for w in _read_one(item, reader, child(path, i)))
+    workloads: list[Workload] = []
+    for index, item in enumerate(node.items):
+        for workload in _read_one(item, reader, child(path, index), encoder):
+            if workload in workloads:
+                reader.problem(item.where, child(path, index), f"the same workload stands twice: {workload.written()}")
+            workloads.append(workload)
+    return tuple(workloads)
 
 
-def _read_one(node: Node, reader: Reader, path: str) -> Iterator[Workload]:
+def _read_one(node: Node, reader: Reader, path: str, encoder: bool) -> Iterator[Workload]:
     if not isinstance(node, MappingNode):
-        reader.problem(node.where, path, f"a workload is a mapping, not {describe(node)}", [f"keys: {', '.join(_SHAPES)}"])
+        keys = f"keys: {', '.join(_SHAPES)}"
+        reader.problem(node.where, path, f"a workload is a mapping, not {describe(node)}", [keys])
         return
-    choices: dict[str, list[Any]] = {}
-    for entry in node.entries:
-        at = child(path, entry.key)
-        if entry.key not in _SHAPES:
-            lines = [did_you_mean(entry.key, _SHAPES), f"keys: {', '.join(_SHAPES)}"]
-            reader.problem(entry.key_where, at, f"a workload has no '{entry.key}'", lines)
-            continue
-        items = entry.value.items if isinstance(entry.value, SequenceNode) else (entry.value,)
-        choices[entry.key] = [reader.value(_SHAPES[entry.key], item, at) for item in items]
-        if not items:
-            reader.problem(entry.value.where, at, "the list is empty")
+    choices = {entry.key: _choices(entry, reader, child(path, entry.key), encoder) for entry in node.entries}
     if any(value is BAD for values in choices.values() for value in values):
+        return
+    product = math.prod(map(len, choices.values()))
+    if product > MOST_WORKLOADS:
+        reader.problem(node.where, path, f"{product:,} workloads are more than {MOST_WORKLOADS:,}: shorten a list")
         return
     for values in itertools.product(*choices.values()):
         yield _checked(Workload(**dict(zip(choices, values, strict=True))), node, reader, path)
+
+
+def _choices(entry: Entry, reader: Reader, path: str, encoder: bool) -> list[Any]:
+    """The values of one key; BAD stands for each that cannot be used."""
+    if entry.key not in _SHAPES:
+        lines = [did_you_mean(entry.key, _SHAPES), f"keys: {', '.join(_SHAPES)}"]
+        return [reader.problem(entry.key_where, path, f"a workload has no '{entry.key}'", lines)]
+    if entry.key == "source" and not encoder:
+        message = "'source' is the length of what the encoder reads, but this model has one stack"
+        return [reader.problem(entry.key_where, path, message)]
+    items = entry.value.items if isinstance(entry.value, SequenceNode) else (entry.value,)
+    values = [reader.value(_SHAPES[entry.key], item, path) for item in items]
+    if not items:
+        return [reader.problem(entry.value.where, path, "the list is empty")]
+    twice = next((value for value in values if value is not BAD and values.count(value) > 1), None)
+    if twice is not None:
+        return [reader.problem(entry.value.where, path, f"{twice} stands twice in the list")]
+    return values
 
 
 def _checked(workload: Workload, node: Node, reader: Reader, path: str) -> Workload:
@@ -141,6 +166,7 @@ def _checked(workload: Workload, node: Node, reader: Reader, path: str) -> Workl
 
 def workload_schema() -> dict[str, Any]:
     """JSON Schema of one workload; a list as a value multiplies."""
+
     def one_or_many(schema: dict[str, Any]) -> dict[str, Any]:
         return {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
 

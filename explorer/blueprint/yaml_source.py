@@ -32,8 +32,12 @@ def read_blueprint(path: Path) -> SourceText:
     UTF-8 with or without byte-order mark, UTF-16 with one, else GB18030 (which includes GBK). Raises BlueprintError for
     a file that is missing, a directory, unreadable, empty, larger than 1 MiB or no text.
     """
-    where = Where(str(path))
-    data = _bytes(path, where)
+    return source_text(_bytes(path, Where(str(path))), str(path))
+
+
+def source_text(data: bytes, file: str) -> SourceText:
+    """As ``read_blueprint``, for bytes that came from elsewhere."""
+    where = Where(file)
     if len(data) > MAX_BYTES:
         raise BlueprintError(Problem(where, "", "the file is larger than 1 MiB: this is no blueprint"))
     source = _decoded(data, where)

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from explorer.assembly.build import build_block, build_model
+from explorer.assembly.head import LmHead
 from explorer.assembly.model import BlockModule, Model
-from explorer.assembly.position import Position
 from explorer.assembly.positions import Positions
-from explorer.blueprint.plan import BlockPlan, ModelPlan, StackPlan
+from explorer.blueprint.plan import ModelPlan, StackPlan
 from explorer.blueprint.workload import STORED_BYTES, Workload
 from explorer.cost.observing import active, dtype_of, growth, observe
 from explorer.cost.walk import Subject
@@ -130,6 +130,7 @@ class _Counter:
             used, reason = active(self.block(self.parts[0])) if len(self.parts) == 1 else (None, _SEVERAL)
             return Params(blocks, None, used, reason, 0)
         model = self.model().module
+        assert isinstance(model, Model), model
         used, reason = active(self.model())
         return Params(blocks, _numel(model), used, reason, _shared(model))
 
@@ -162,8 +163,8 @@ class _Counter:
     def _longest(self) -> int | None:
         """The shortest learned position table."""
         with torch.device("meta"):
-            positions = [_position(self.plan, stack.blocks[name]) for stack in self.plan.stacks for name in stack.counts]
-        return min((p.max_tokens for p in positions if p.max_tokens is not None), default=None)
+            positions = [Positions(self.plan.dim).embedding(stack.base) for stack in self.plan.stacks]
+        return min((p.max_tokens for p in positions if p is not None and p.max_tokens is not None), default=None)
 
     def _block_cost(self, part: _Part, workload: Workload) -> Cost:
         subject = self.block(part, workload.dtype)
@@ -220,10 +221,6 @@ class _Counter:
 _SEVERAL = "there are several blocks and no model: write `layers`"
 
 
-def _position(plan: ModelPlan, block: BlockPlan) -> Position:
-    return Positions(plan.dim).get(block, block.head_dim)
-
-
 def _on_source(workload: Workload) -> Workload:
     """The workload as an encoder sees it: its tokens are the source's."""
     return Workload(**{**vars(workload), "tokens": workload.source, "context": workload.source})
@@ -238,10 +235,11 @@ def _numel(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _shared(module: nn.Module) -> int:
-    """Parameters that a sum over modules would count again: a tied head."""
-    everywhere = sum(p.numel() for _, p in module.named_parameters(remove_duplicate=False))
-    return everywhere - _numel(module)
+def _shared(model: Model) -> int:
+    """Parameters that stand in two places and count once: a tied head's table, weights under two names."""
+    everywhere = sum(p.numel() for _, p in model.named_parameters(remove_duplicate=False))
+    tied = model.head.tied[0] if isinstance(model.head, LmHead) else None
+    return everywhere - _numel(model) + (0 if tied is None else _numel(tied))
 
 
 def _weight_bytes(module: nn.Module, dtype: torch.dtype, workload: Workload) -> int:

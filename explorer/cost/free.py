@@ -34,13 +34,13 @@ FAMILIES: Mapping[str, frozenset[str]] = {
             sort topk kthvalue median nanmedian mode searchsorted bucketize isin unique_consecutive unique_dim
             _unique _unique2 histc bincount histogram cummax cummin _cummax_helper _cummin_helper""",
         "pointwise": """
-            _conj _conj_physical _neg_view abs addr complex copysign elu_backward eq floor_divide gcd ge gelu
-            gelu_backward glu glu_backward gt hardshrink_backward hardsigmoid_backward hardswish hardswish_backward
-            hardtanh_backward heaviside lcm le leaky_relu_backward linalg_cross log_sigmoid_backward
-            log_sigmoid_forward lt mish mish_backward ne polar _prelu_kernel _prelu_kernel_backward rrelu_with_noise
-            rrelu_with_noise_backward rrelu_with_noise_functional rsub silu_backward softplus_backward
-            softshrink_backward threshold threshold_backward xlogy fake_quantize_per_channel_affine_cachemask
-            fake_quantize_per_tensor_affine_cachemask""",
+            abs addr celu complex _conj _conj_physical copysign elu elu_backward eq
+            fake_quantize_per_channel_affine_cachemask fake_quantize_per_tensor_affine_cachemask floor_divide gcd ge
+            gelu gelu_backward glu glu_backward gt hardshrink_backward hardsigmoid hardsigmoid_backward hardswish
+            hardswish_backward hardtanh hardtanh_backward heaviside lcm le leaky_relu leaky_relu_backward linalg_cross
+            log_sigmoid_backward log_sigmoid_forward lt mish mish_backward ne _neg_view polar _prelu_kernel
+            _prelu_kernel_backward rrelu_with_noise rrelu_with_noise_backward rrelu_with_noise_functional rsub
+            silu_backward softplus_backward softshrink_backward threshold threshold_backward xlogy""",
         "reduction": """
             all amax amin aminmax any argmax argmin count_nonzero cumprod cumsum dist equal linalg_vector_norm
             linalg__powsum logcumsumexp _logcumsumexp logsumexp max mean min nansum norm prod renorm

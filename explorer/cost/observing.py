@@ -9,6 +9,9 @@ import torch
 
 from explorer.assembly.block import Block
 from explorer.assembly.cache import Cache
+from explorer.assembly.model import Model
+from explorer.assembly.position import Position
+from explorer.assembly.positions import embeds
 from explorer.blueprint.workload import Workload
 from explorer.cost.active import active_parameters
 from explorer.cost.rows import Counts, Row, total
@@ -73,7 +76,17 @@ def active(subject: Subject) -> tuple[int | None, str | None]:
         rest, reason = active_parameters(subject.module, lambda: [run() for run in others])
     if rest is None or unknown is not None:
         return None, unknown or reason
-    return rest + sum((piece.seen[0] or 0) * piece.times for piece in pieces), None
+    layers = sum((piece.seen[0] or 0) * piece.times for piece in pieces)
+    return rest + layers + _position_tables(subject), None
+
+
+def _position_tables(subject: Subject) -> int:
+    """Parameters of positions that act inside attention: tables of the stack, which count whole and once."""
+    if not isinstance(subject.module, Model):
+        return 0
+    stacks = [stack for stack in (subject.module.encoder, subject.module.stack) if stack is not None]
+    positions = [p for stack in stacks for p in stack.positions if isinstance(p, Position) and not embeds(type(p))]
+    return sum(parameter.numel() for position in positions for parameter in position.parameters())
 
 
 def _observed(subject: Subject, workload: Workload, look: Look[T]) -> tuple[list[Piece[T]], Cache | None]:
@@ -105,7 +118,11 @@ def _filled(subject: Subject, workload: Workload, merge: bool) -> tuple[Cache | 
     if not held and not (workload.phase == "decode" and subject.reads_source):
         return cache, None
     source = workload.source if subject.reads_source else None
-    pieces = walk(subject, Step(workload.batch, held, source, cache, merge=merge), lambda run, layer: run())
+    empty = cache.mark()
+    # One token at least carries the source's keys and values in; few forwards take none.
+    pieces = walk(subject, Step(workload.batch, max(held, 1), source, cache, merge=merge), lambda run, layer: run())
+    if not held:
+        empty()
     return cache, {piece.layer for piece in pieces if piece.layer is not None}
 
 

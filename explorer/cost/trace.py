@@ -28,8 +28,11 @@ class Trace(Ledger):
     so that views, `@`, einsum and modules all come down to the same products. Compiled modules run eagerly.
     """
 
-    def __enter__(self) -> Trace:
+    def __init__(self) -> None:
+        super().__init__()
         self._modes = ExitStack()
+
+    def __enter__(self) -> Trace:
         self._modes.enter_context(torch.compiler.set_stance("force_eager"))
         self._modes.enter_context(_Functions(self))
         self._modes.enter_context(_Operators(self))

@@ -1,8 +1,8 @@
 """Walks a model on meta, layer by layer, and looks at every distinct piece once.
 
-Most layers of a stack do the same to the same shapes. A layer is looked at again only if its block, the shapes of its
-input, or its place (where a component picks `site` or reads what other layers `shared`) differ. A 100-layer model so
-costs about what one layer costs, and the sum over pieces equals the pass over the whole model.
+Most layers of a stack do the same to the same shapes. A layer is looked at again only if its modules, the shapes of its
+input, or what earlier layers `shared` may differ. A 100-layer model so costs about what one layer costs, and the sum
+over pieces equals the pass over the whole model.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from explorer.assembly.cache import Cache
 from explorer.assembly.model import BlockModule, Model
 from explorer.assembly.stack import Stack
 from explorer.assembly.wiring import Pass
+from explorer.cost.likeness import likeness, shares
 from explorer.blueprint.plan import ModelPlan, StackPlan
 
 META = torch.device("meta")
@@ -103,8 +104,9 @@ class _Walker(Generic[T]):
         intake = model.stack.intake
         run = Pass(context=intake.context(self._vectors(step.tokens), context, step.cache), cache=step.cache, ids=self._ids(x))
         h = self._stack(model, model.stack, plan.stack, x, run)
-        if model.head is not None:
-            self._piece("head", lambda: model.head(h))
+        head = model.head
+        if head is not None:
+            self._piece("head", lambda: head(h))
 
     def block(self, module: BlockModule) -> None:
         step = self.step
@@ -121,7 +123,7 @@ class _Walker(Generic[T]):
         state = self._piece((plan.name, "in"), lambda: stack.enter(stack.embed(x, model.embedding, offset)))
         for index, (layer, name) in enumerate(zip(stack.layers, plan.layers, strict=True)):
             assert isinstance(layer, Block), layer
-            alike = None if self.step.merge and repeats(plan, name, layer) else index
+            alike = likeness(layer) if self.step.merge and not shares(layer) else index
             key = plan.name, name, alike, signature(state), signature(run.context)
             state = self._piece(key, lambda layer=layer, state=state: layer(state, run), layer)  # type: ignore[misc]
         return self._piece((plan.name, "out"), lambda: stack.close(state))
@@ -155,14 +157,6 @@ class _Walker(Generic[T]):
     def _vectors(self, tokens: int) -> Tensor:
         shape = (self.step.batch, tokens, self.subject.plan.dim)
         return torch.empty(shape, dtype=self.subject.dtype, device=META, requires_grad=self.step.train)
-
-
-def repeats(plan: StackPlan, name: str, layer: Block) -> bool:
-    """Whether layers of this block name do the same wherever they stand in the stack."""
-    block = plan.blocks[name]
-    chosen = [plan.residual, block.attention, block.feedforward, *([block.cross_attention] if block.cross_attention else [])]
-    shared = any("shared" in wiring.names for part in layer.parts() for wiring in part.wirings)
-    return not shared and not any("site" in component.picks for component in chosen)
 
 
 def signature(state: Any) -> Any:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from explorer.errors import NOWHERE, PluginError, RefusedError, Where
-from explorer.registry.parameters import Parameter, written_text
+from explorer.registry.parameters import Parameter
 from explorer.registry.registry import Component
+from explorer.registry.words import inner_text
 
 _NO_MENU: Mapping[str, Any] = {}
+# What torch says of sizes beyond its integers; it has no class of exceptions for it.
+_TOO_LARGE = re.compile("overflow|negative dimension", re.IGNORECASE)
+_NO_MEMORY = re.compile("out of memory|not enough memory|(can't|cannot|unable to) allocate", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -71,25 +77,41 @@ class Chosen:
     def build(self, menu: Mapping[str, Any]) -> Any:
         """The component, from the menu values its constructor picks and its own parameters; None where nothing is.
 
-        Raises: RefusedError where the constructor refuses its sizes, PluginError where it fails otherwise.
+        Raises: RefusedError where the constructor refuses its sizes, PluginError where it fails otherwise. Running out
+        of memory is neither: that passes through as it is.
         """
         component = self.component
         if component.constructor is None:
             return None
         # A parameter that stands on the menu too: the component's own, else the block's.
-        values = {name: self.params[name] if name in self.params else menu[name] for name in component.schema.picks}
-        positional = [values[name] for name in component.schema.picks]
+        positional = [self.params[name] if name in self.params else menu[name] for name in component.schema.picks]
         try:
-            return component.constructor(*positional, **self.arguments())
-        except (ValueError, RefusedError) as error:
-            reason = error.message if isinstance(error, RefusedError) else str(error)
-            raise RefusedError(f"{component.kind.name} '{self.short()}': {reason}", self.where) from error
-        except (RuntimeError, OverflowError, MemoryError) as error:
-            # torch reports sizes that overflow as RuntimeError; it is the sizes that are refused.
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise RefusedError(f"{component.kind.name} '{self.short()}' cannot be built: {reason}", self.where) from error
+            built = component.constructor(*positional, **self.arguments())
+        except PluginError:
+            raise  # of a nested component, which it names
+        except RefusedError as error:
+            raise self._refusal(error.message, error.where) from error
+        except ValueError as error:
+            raise self._refusal(str(error) or "it gives no reason") from error
         except Exception as error:
-            raise PluginError(self._blame(error)) from error
+            if _is_out_of_memory(error):
+                raise
+            if _is_too_large(error):
+                raise self._refusal(f"its sizes cannot be built: {_first_line(error)}") from error
+            raise PluginError(f"{self._who} failed to build: {type(error).__name__}: {error}") from error
+        return self._checked(built)
+
+    def _checked(self, built: Any) -> Any:
+        from torch import nn
+
+        if not isinstance(built, nn.Module):
+            raise PluginError(f"{self._who} must build an nn.Module, not {type(built).__name__}")
+        return built
+
+    def _refusal(self, reason: str, where: Where = NOWHERE) -> RefusedError:
+        """The refusal of this component; ``where`` is the place of the nested one that refused."""
+        message = f"{self.component.kind.name} '{self.short()}': {reason}"
+        return RefusedError(message, self.where if where == NOWHERE else where)
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments right of ``*``: makers for nested components, Value objects, plain values."""
@@ -107,17 +129,15 @@ class Chosen:
             return value.maker()
         if value is not None and parameter.shape.value is not None and parameter.shape.leaf_fault(value):
             return parameter.shape.value.parse(value)
-        return value
+        return copy.deepcopy(value)  # a list that a constructor keeps must not be this one
 
     def maker(self, menu: Mapping[str, Any] = _NO_MENU) -> Maker:
         return Maker(self, menu)
 
-    def _blame(self, error: Exception) -> str:
+    @property
+    def _who(self) -> str:
         component = self.component
-        return (
-            f"{component.kind.name} '{component.name}' of {component.origin} ({component.package}) failed to build "
-            f"with {self.short()}: {type(error).__name__}: {error}"
-        )
+        return f"{component.kind.name} '{self.short()}' of {component.origin} ({component.package})"
 
 
 @dataclass(frozen=True)
@@ -129,13 +149,36 @@ class Maker:
 
     def __call__(self, *values: Any) -> Any:
         kind = self.chosen.component.kind
-        return self.chosen.build({**self.menu, **dict(zip(kind.menu, values, strict=False))})
+        names = [name for name in kind.menu if name not in self.menu]
+        if len(values) != len(names):
+            raise TypeError(f"the maker of a component of kind {kind.name} takes ({', '.join(names)}), not {values}")
+        return self.chosen.build({**self.menu, **dict(zip(names, values, strict=True))})
 
     @cached_property
     def inputs(self) -> int:
-        """Tensors that the component's forward requires: 2 for a gated activation."""
+        """Tensors that the component's forward requires: 2 for a gated activation.
+
+        Raises: PluginError where its forward does not say how many.
+        """
         parameters = inspect.signature(self().forward).parameters.values()
-        return sum(1 for p in parameters if p.default is inspect.Parameter.empty and p.kind is not p.VAR_KEYWORD)
+        required = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+        if not required or any(p.kind is p.VAR_POSITIONAL for p in required):
+            names = ", ".join(map(str, parameters)) or "nothing"
+            raise PluginError(f"{self.chosen._who}: forward must name the tensors it takes, not ({names})")
+        return len(required)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))
+
+
+def _is_too_large(error: Exception) -> bool:
+    said = isinstance(error, RuntimeError | TypeError) and bool(_TOO_LARGE.search(str(error)))
+    return said or isinstance(error, OverflowError)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _plain(value: Any) -> Any:
@@ -143,9 +186,7 @@ def _plain(value: Any) -> Any:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, Chosen):
-        return value.name if not value.places else written_text(_written(value))
-    return written_text(value)
+    return inner_text(_written(value))
 
 
 def _written(value: Any) -> Any:

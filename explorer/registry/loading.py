@@ -1,154 +1,195 @@
-"""Find plugin packages and load them one by one: a broken one is reported and never stops the others.
+"""Load plugin packages one by one: a broken one is reported and never stops the others.
 
-Built-in and third-party packages come through the same door, an entry point in group ``explorer``. Pluggy's own loader
-drops a second entry point of one name without a word and lets one broken import stop everything; hence this one.
+Built-in and third-party packages come through the same door, an entry point in group ``explorer``. A package's
+components count only once all of its hooks have returned and all signatures can be read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
-import importlib.util
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pluggy
 
-from explorer.errors import PluginError
+from explorer.errors import ExplorerError, PluginError, UsageError, did_you_mean
 from explorer.registry import hookspecs
+from explorer.registry import modules as modules_of_p
+from explorer.registry.discovery import Found, discover
 from explorer.registry.kinds import KINDS, Kind
+from explorer.registry.names import name_fault
 from explorer.registry.registry import Broken, Component, Origin, Package, Registry
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _HOOKS = {kind.hook: kind for kind in KINDS.values()}
+_HOOK_TEXT = f"the hooks, none takes an argument: {', '.join(sorted(_HOOKS))}"
 
 
 @lru_cache(maxsize=16)
 def load_registry(modules: tuple[str, ...] = ()) -> Registry:
     """Everything installed, and the named modules (``-p``) for this call.
 
-    Raises: PluginError where a module asked for by name is broken, or nothing at all is installed.
+    Raises: UsageError where a named module is not there, PluginError where it is broken or nothing is installed.
     """
-    packages, broken = _load_entry_points()
-    loaded = {package.name for package in packages}
-    extra = [_load_named(name) for name in dict.fromkeys(modules)]
-    packages += [package for package in extra if package.name not in loaded]
+    # What a plugin prints while it is imported must not end up in a document on standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        packages, broken = _load_installed()
+        for name in dict.fromkeys(modules):
+            packages = _with_named(packages, name)
     if not packages and not broken:
         raise PluginError("no plugin package is installed, not even the built-in ones: run `pip install -e .` first")
-    return Registry(tuple(sorted(packages, key=lambda package: package.name)), tuple(broken))
+    by_name = sorted(packages, key=lambda package: package.name)
+    return Registry(tuple(by_name), tuple(sorted(broken, key=lambda one: (one.name, one.reason))))
 
 
-def _load_entry_points() -> tuple[list[Package], list[Broken]]:
+def _load_installed() -> tuple[list[Package], list[Broken]]:
+    found, broken = discover()
     packages: list[Package] = []
-    broken: list[Broken] = []
-    for points in _by_name(importlib.metadata.entry_points(group=hookspecs.PROJECT)):
-        origins = [_origin(point) for point in points]
-        if len(points) > 1:
-            owners = " and ".join(str(origin) for origin in origins)
-            reason = f"{owners} both register the entry point '{points[0].name}'; uninstall one or rename it"
-            broken.append(Broken(origins[0], reason))
-            continue
+    for one in found:
         try:
-            packages.append(read_package(points[0].load(), origins[0]))
-        except PluginError as error:
-            broken.append(Broken(origins[0], str(error)))
-        except (Exception, SystemExit) as error:
-            broken.append(Broken(origins[0], f"{type(error).__name__}: {error}"))
+            packages.append(_load(one))
+        except ExplorerError as error:
+            broken.append(Broken(one.origin, str(error)))
     return packages, broken
 
 
-def _by_name(points: Iterable[Any]) -> Iterator[list[Any]]:
-    """Entry points of one name together; a distribution seen twice (a stale egg-info beside it) counts once."""
-    groups: dict[str, dict[tuple[str, str], Any]] = {}
-    for point in points:
-        key = _normal(point.dist.name if point.dist else ""), point.value
-        groups.setdefault(point.name, {}).setdefault(key, point)
-    for _, group in sorted(groups.items()):
-        yield list(group.values())
+def _load(found: Found) -> Package:
+    point, origin = found.point, found.origin
+    with _failing(f"import of {point.value}"):
+        try:
+            plugin = point.load()
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{point.module}.".startswith(f"{error.name}."):
+                raise
+            missing = f"its metadata names the module '{error.name}', which is not there"
+            raise PluginError(f"{missing}: reinstall {origin.distribution}") from error
+    return read_package(plugin, replace(origin, location=_location(point.module) or origin.location))
 
 
-def _origin(point: Any) -> Origin:
-    dist = point.dist
-    if dist is None:
-        return Origin(point.name, "unknown distribution", "")
-    return Origin(point.name, dist.name, dist.version, str(dist.locate_file("")))
+def _with_named(packages: Sequence[Package], name: str) -> list[Package]:
+    """The packages and the one of ``-p name``, which may be among them already."""
+    with _prefixed(f"-p {name}"):
+        with _failing("import"):
+            module = modules_of_p.import_named(name)
+        if any(other.plugin is module for other in packages):
+            return [*packages]
+        for other in packages:
+            if other.name == module.__name__:
+                raise PluginError(f"{other.origin} has a package '{other.name}' too ({other.location}); rename one")
+        return [*packages, read_package(module, Origin(module.__name__, f"-p {name}", "", _location(module.__name__)))]
 
 
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _load_named(name: str) -> Package:
-    try:
-        module = _import_file(Path(name)) if name.endswith(".py") else _import_module(name)
-    except (Exception, SystemExit) as error:
-        raise PluginError(f"-p {name}: {type(error).__name__}: {error}") from error
-    try:
-        return read_package(module, Origin(module.__name__, f"-p {name}", "", str(module.__file__ or "")))
-    except PluginError as error:
-        raise PluginError(f"-p {name}: {error}") from error
-
-
-def _import_module(name: str) -> ModuleType:
-    # The console script's sys.path starts at its own folder; a module beside the user must be found too.
-    if "" not in sys.path and (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
-    return importlib.import_module(name)
-
-
-def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None, path
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def read_package(module: Any, origin: Origin) -> Package:
-    """The components that a module's hooks return, all or none.
+def read_package(plugin: Any, origin: Origin) -> Package:
+    """The components that the hooks of a module (or another pluggy plugin) return, all or none.
 
     Raises: PluginError.
     """
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
-    try:
-        manager.register(module, origin.package)
-        manager.check_pending()
-    except pluggy.PluginValidationError as error:
-        raise PluginError(f"{error}; the hooks, none takes an argument: {', '.join(sorted(_HOOKS))}") from error
+    manager = _manager(plugin, origin)
     components: list[Component] = []
     for name, kind in sorted(_HOOKS.items()):
         for impl in getattr(manager.hook, name).get_hookimpls():
             if impl.hookwrapper or impl.wrapper:
                 raise PluginError(f"hook {name} is a wrapper; a plugin only adds components")
-            components += _components(_called(name, impl.function), kind, name, origin)
-    return Package(origin, tuple(sorted(components, key=lambda c: (c.kind.name, c.name))))
+            components += _components(_offered(name, impl.function), kind, name, origin)
+    _refuse_repeats(components)
+    for component in components:
+        _ = component.schema  # read now: a signature that is no schema breaks the package, not whoever lists it later
+    return Package(origin, tuple(sorted(components, key=lambda c: (c.kind.name, c.name))), plugin)
 
 
-def _called(name: str, hook: Callable[[], Any]) -> Any:
-    try:
-        return hook()
-    except (Exception, SystemExit) as error:
-        raise PluginError(f"hook {name} failed: {type(error).__name__}: {error}") from error
+def _manager(plugin: Any, origin: Origin) -> pluggy.PluginManager:
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    with _failing("reading its hooks"):
+        try:
+            manager.register(plugin, origin.package)
+        except pluggy.PluginValidationError as error:
+            raise PluginError(f"{error}; {_HOOK_TEXT}") from error
+    callers = manager.get_hookcallers(plugin) or []
+    for caller in callers:
+        if not caller.has_spec() and not all(impl.optionalhook for impl in caller.get_hookimpls()):
+            guess = did_you_mean(caller.name, _HOOKS)
+            raise PluginError(f"there is no hook {caller.name}{f', {guess}' if guess else ''}; {_HOOK_TEXT}")
+    if not callers:
+        bare = [name for name in dir(plugin) if name in _HOOKS]
+        missing = f"put @hookimpl above {bare[0]}" if bare else _HOOK_TEXT
+        raise PluginError(f"it implements no hook; {missing}")
+    return manager
 
 
-def _components(offered: Any, kind: Kind, hook: str, origin: Origin) -> list[Component]:
-    if not isinstance(offered, Mapping):
-        raise PluginError(f"hook {hook} must return a mapping of names to constructors, not {type(offered).__name__}")
+def _offered(name: str, hook: Callable[[], Any]) -> dict[Any, Any]:
+    with _failing(f"hook {name}"):
+        offered = hook()
+        if not isinstance(offered, Mapping):
+            kind = type(offered).__name__
+            raise PluginError(f"hook {name} must return a mapping of names to constructors, not {kind}")
+        return dict(offered)
+
+
+def _components(offered: Mapping[Any, Any], kind: Kind, hook: str, origin: Origin) -> list[Component]:
     for name, constructor in offered.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise PluginError(f"hook {hook}: {name!r} is no name; use letters, digits, '_', '-', '.'")
+        fault = name_fault(name)
+        if fault:
+            raise PluginError(f"hook {hook}: {fault}")
         if constructor is None and not kind.optional:
             raise PluginError(f"hook {hook}: {name!r} has no constructor; only an attention or feedforward may be None")
         if constructor is not None and not callable(constructor):
             raise PluginError(f"hook {hook}: {name!r} is no constructor but {type(constructor).__name__}")
     return [Component(kind, name, constructor, origin) for name, constructor in offered.items()]
 
+
+def _refuse_repeats(components: Sequence[Component]) -> None:
+    counts = Counter((component.kind.name, component.name) for component in components)
+    for (kind, name), count in counts.items():
+        if count > 1:
+            raise PluginError(f"it offers the {kind} '{name}' {count} times")
+
+
+@contextlib.contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Whatever a plugin raises becomes a PluginError that says what failed, why and in which line.
+
+    SystemExit too, and the panics of extension modules: neither is an Exception.
+    """
+    try:
+        yield
+    except (PluginError, UsageError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise PluginError(f"{what} failed: {type(error).__name__}: {_message(error)}") from error
+
+
+@contextlib.contextmanager
+def _prefixed(text: str) -> Iterator[None]:
+    try:
+        yield
+    except PluginError as error:
+        raise PluginError(f"{text}: {error}") from error
+
+
+def _message(error: BaseException) -> str:
+    """What is said, and the line of the plugin where it was raised (a syntax error knows it itself)."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.msg} ({error.filename}:{error.lineno})"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in _IMPORTERS]
+    frames = [frame for frame in frames if not frame.filename.startswith("<frozen ")]
+    return f"{error} ({frames[-1].filename}:{frames[-1].lineno})" if frames else str(error)
+
+
+# Files that stand in a traceback without being the plugin's.
+_IMPORTERS = frozenset({__file__, modules_of_p.__file__, importlib.__file__, importlib.metadata.__file__})
+
+
+def _location(name: str) -> str:
+    """The folder of an imported package, or the file of a module; empty for what has no file."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if file is None:
+        return ""
+    return str(Path(file).parent if Path(file).name == "__init__.py" else file)

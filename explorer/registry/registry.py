@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from explorer.errors import PluginError, did_you_mean, hints
-from explorer.registry.kinds import KINDS, Kind
-from explorer.registry.parameters import Schema, SignatureError, read_schema
+from explorer.registry.kinds import Kind
+from explorer.registry.parameters import Schema, SignatureError, read_schema, without_partials
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,12 @@ class Component:
 
     @property
     def doc(self) -> str:
-        """The constructor's docstring; formula and source stand in its first lines."""
-        return inspect.getdoc(self.constructor) or "" if self.constructor else "Nothing is built."
+        """The constructor's own docstring; formula and source stand in its first lines."""
+        if self.constructor is None:
+            return "Nothing is built."
+        inner = without_partials(self.constructor)
+        # A class without one would inherit that of nn.Module.
+        return inspect.cleandoc((vars(inner).get("__doc__") if inspect.isclass(inner) else inner.__doc__) or "")
 
     @cached_property
     def schema(self) -> Schema:
@@ -80,10 +84,11 @@ class Component:
 
 @dataclass(frozen=True)
 class Package:
-    """A healthy plugin package."""
+    """A healthy plugin package. ``plugin``: the module (or object) whose hooks it is."""
 
     origin: Origin
     components: tuple[Component, ...]
+    plugin: Any = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -169,31 +174,42 @@ class Registry:
 
         Raises: NameProblem.
         """
-        package, _, bare = name.rpartition(":")
+        package, colon, bare = name.rpartition(":")
         found = self._index.get((kind, bare), ())
-        if package:
+        if colon:
             found = tuple(component for component in found if component.package == package)
         if len(found) == 1:
             return found[0]
         if found:
             offers = " and ".join(f"{c.origin} ({c.package})" for c in found)
             raise NameProblem(
-                f"two packages offer the {kind} '{bare}': {offers}",
+                f"{len(found)} packages offer the {kind} '{bare}': {offers}",
                 tuple(f"write '{c.package}:{c.name}' for the one of {c.origin}" for c in found),
             )
-        raise NameProblem(f"no {kind} is called {name!r}", self._unknown_hints(kind, package, bare))
+        unknown_package = colon and package not in self._package_names()
+        lines = self._package_hints(package) if unknown_package else self._name_hints(kind, package, bare)
+        raise NameProblem(f"no {kind} is called {name!r}", hints(*lines, *map(str, self.broken), _REINSTALL))
 
-    def _unknown_hints(self, kind: str, package: str, name: str) -> tuple[str, ...]:
-        elsewhere = [other for other in KINDS if other != kind and (other, name) in self._index]
-        return hints(
-            *(f"{name!r} is of kind {other}" for other in elsewhere),
-            did_you_mean(name, self.names(kind)),
-            f"package {package!r} has no {kind} of that name" if package in self._package_names() else None,
+    def _package_hints(self, package: str) -> list[str | None]:
+        names = self._package_names()
+        return [
+            f"there is no plugin package {package!r}",
+            did_you_mean(package, names),
+            f"packages: {', '.join(names)}",
+        ]
+
+    def _name_hints(self, kind: str, package: str, name: str) -> list[str | None]:
+        elsewhere = [c for (other, this), found in self._index.items() if this == name and other != kind for c in found]
+        return [
+            *(f"{name!r} is of kind {c.kind.name} ({c.package})" for c in elsewhere),
+            *(f"package {c.package!r} has one: write {c.package}:{name}" for c in self._index.get((kind, name), ())),
+            did_you_mean(name, [other for other in self.names(kind) if other != name]),
+            f"package {package!r} has no {kind} of that name" if package else None,
             f"installed: {', '.join(self.names(kind)) or 'none'}",
-            *(str(broken) for broken in self.broken),
-            "`explorer plugins list` shows all; a plugin that was installed or renamed must be reinstalled to be seen",
-        )
+        ]
 
-    def _package_names(self) -> set[str]:
-        return {package.name for package in self.packages}
+    def _package_names(self) -> list[str]:
+        return [package.name for package in self.packages]
 
+
+_REINSTALL = "`explorer plugins list` shows all; after a change of its entry points a plugin must be reinstalled"

@@ -19,7 +19,7 @@ class Site:
     layer: index of the layer in its stack. layers: layers of the stack.
     encoder_layers, decoder_layers: layers of either stack, 0 where there is none (a single stack counts as a decoder).
 
-    A blueprint that does not write `layers` leaves the three depths None; reading one then raises RefusedError.
+    A blueprint that does not write `layers` has no depths: None is put in, and reading one raises RefusedError.
     """
 
     index: int
@@ -27,10 +27,10 @@ class Site:
     sublayer: int
     sublayers: int
     layer: int
-    layers: int | None = field(compare=False, repr=False)
+    layers: int = field(compare=False, repr=False)
     stack: Literal["encoder", "decoder"] = "decoder"
-    encoder_layers: int | None = field(default=0, compare=False, repr=False)
-    decoder_layers: int | None = field(default=None, compare=False, repr=False)
+    encoder_layers: int = field(default=0, compare=False, repr=False)
+    decoder_layers: int = field(default=0, compare=False, repr=False)
 
     @property
     def end(self) -> bool:

@@ -1,21 +1,24 @@
-"""Small written values with a structure of their own: ``hidden: 11008`` or ``hidden: {ratio: 8/3, multiple_of: 256}``."""
+"""Small written values with a structure of their own: ``hidden: 1376`` or ``hidden: {ratio: 8/3, multiple_of: 32}``."""
 
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
 LARGEST_WIDTH = 2**24  # beyond any published model by 300x; products of three widths still fit in int64 with room
+_FRACTION = "[0-9]{1,9}/[0-9]{1,9}"  # not what Fraction reads besides: the text 1e999999999 would take all memory
 
 
 class Value(ABC):
     """A parameter that is more than a number: subclass it and annotate a keyword-only parameter with the subclass.
 
     ``parse`` gets the plain written value (scalar, list or dict) and raises ValueError with one sentence if it cannot
-    be used. ``keys`` are the keys a path may set (``feedforward.hidden.multiple_of``).
+    be used; the constructor gets what it returns. A default in the signature is plain, too: ``hidden: Width = 64``.
+    keys: what a path may set (``feedforward.hidden.multiple_of``). text: what may be written, in words.
     """
 
     keys: ClassVar[tuple[str, ...]] = ()
@@ -36,14 +39,14 @@ def ratio_of(value: Any) -> Fraction:
 
     Raises: ValueError.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"ratio must be a number or a fraction such as 8/3, not {value!r}")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    fraction = isinstance(value, str) and re.fullmatch(_FRACTION, value) is not None
     try:
-        ratio = Fraction(str(value))
+        ratio = Fraction(str(value) if number or fraction else "")
     except (ValueError, ZeroDivisionError):
         raise ValueError(f"ratio must be a number or a fraction such as 8/3, not {value!r}") from None
-    if ratio <= 0:
-        raise ValueError(f"ratio must be above 0, not {value}")
+    if not 0 < ratio <= LARGEST_WIDTH:
+        raise ValueError(f"ratio must be above 0 and at most {LARGEST_WIDTH}, not {value}")
     return ratio
 
 
@@ -72,7 +75,7 @@ class Width(Value):
     @classmethod
     def schema(cls) -> dict[str, Any]:
         count = {"type": "integer", "minimum": 1, "maximum": LARGEST_WIDTH}
-        ratio = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": r"^\d+/\d+$"}]}
+        ratio = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^{_FRACTION}$"}]}
         mapping = {
             "type": "object",
             "properties": {"ratio": ratio, "multiple_of": count},
@@ -84,14 +87,17 @@ class Width(Value):
     def of(self, dim: int) -> int:
         """The width for a block of width ``dim``.
 
-        Raises: ValueError where nothing is left of it.
+        Raises: ValueError where nothing is left of it, or far too much.
         """
         if self.number is not None:
             return self.number
         wanted = math.floor(self.ratio * dim)
         if wanted < 1:
             raise ValueError(f"ratio {self.ratio} of dim {dim} leaves no width")
-        return -(-wanted // self.multiple_of) * self.multiple_of
+        width = -(-wanted // self.multiple_of) * self.multiple_of
+        if width > LARGEST_WIDTH:
+            raise ValueError(f"ratio {self.ratio} of dim {dim} is a width of {width}; the largest is {LARGEST_WIDTH}")
+        return width
 
 
 def _count(name: str, value: Any) -> int:

@@ -27,7 +27,8 @@ def mha(
     Vaswani et al. 2017, arXiv:1706.03762. Grouped-query attention with kv_heads = heads: one fused projection, its rows
     in the layout (3, heads, head_dim).
 
-    scale, softcap, qk_norm, qk_norm_over: as there.
+    scale: of the scores, 1 / sqrt(head_dim) when off. softcap: c tanh(s / c) of the scaled scores (Gemma 2).
+    qk_norm: on q and k before the rotation; over each head with one weight for all, or over all heads at once (OLMo 2).
     """
     return GroupedQueryAttention(
         dim, heads, head_dim, causal, window, bias, position, dropout,

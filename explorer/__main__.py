@@ -1,0 +1,6 @@
+"""The `explorer` command; also `python -m explorer`."""
+
+from explorer.cli.app import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Where blueprints are found: by path, beside the file that names them, or by published name."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from explorer.blueprint.tree import MappingNode, ScalarNode, describe, node_of
+from explorer.blueprint.yaml_source import MAX_BYTES, parse, read_blueprint, source_text
+from explorer.errors import BlueprintError, Problem, Where, did_you_mean, hints
+
+SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A blueprint as written. ``path`` is ``<mapping>`` or ``<stdin>`` where there is no file."""
+
+    mapping: MappingNode
+    path: str
+    encoding: str = "UTF-8"
+
+    @property
+    def folder(self) -> Path:
+        """What its base is relative to."""
+        return Path(self.path).parent if self.is_file else Path()
+
+    @property
+    def is_file(self) -> bool:
+        return not self.path.startswith("<")
+
+    @property
+    def identity(self) -> str:
+        return str(Path(self.path).resolve()) if self.is_file else self.path
+
+
+def open_source(source: str | Path | Mapping[str, Any]) -> Source:
+    """The blueprint at a path, of a published name, from standard input ("-") or from a mapping.
+
+    Raises: BlueprintError.
+    """
+    if isinstance(source, Mapping):
+        node = node_of(source, "<mapping>")
+        assert isinstance(node, MappingNode)
+        return Source(node, "<mapping>")
+    if str(source) == "-":
+        text = source_text(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>")
+        return Source(parse(text.text, "<stdin>"), "<stdin>", text.encoding)
+    return _read(find(str(source), Path()) or _missing(str(source)))
+
+
+def _read(path: Path) -> Source:
+    text = read_blueprint(path)
+    return Source(parse(text.text, str(path)), str(path), text.encoding)
+
+
+def chain(top: Source) -> list[Source]:
+    """The blueprint after all its bases, the root of them first.
+
+    Raises: BlueprintError where a base is missing or a blueprint is its own base.
+    """
+    found = [top]
+    while (base := _base(found[0])) is not None:
+        if any(base.identity == other.identity for other in found):
+            node = _base_node(found[0])
+            names = " -> ".join(Path(source.path).name for source in [*reversed(found), base])
+            where = node.where if node else Where(found[0].path)
+            raise BlueprintError(Problem(where, "base", f"a blueprint cannot be its own base: {names}"))
+        found.insert(0, base)
+    return found
+
+
+def _base_node(source: Source) -> ScalarNode | None:
+    """The name of the base, None where there is none."""
+    node = next((entry.value for entry in source.mapping.entries if entry.key == "base"), None)
+    if node is None or (isinstance(node, ScalarNode) and node.value is None):
+        return None
+    if isinstance(node, ScalarNode) and isinstance(node.value, str) and node.value:
+        return node
+    raise BlueprintError(Problem(node.where, "base", f"must be a file or a published name, not {describe(node)}"))
+
+
+def _base(source: Source) -> Source | None:
+    node = _base_node(source)
+    if node is None:
+        return None
+    path = find(str(node.value), source.folder)
+    if path is None:
+        homes = f"neither in {source.folder.resolve()} nor among the published ones"
+        message = f"there is no blueprint '{node.value}', {homes}"
+        raise BlueprintError(Problem(node.where, "base", message, hints(*_close(str(node.value), source.folder))))
+    return _read(path)
+
+
+def find(name: str, folder: Path) -> Path | None:
+    """The file called ``name``, its suffix left out or not: from ``folder``, else a published one."""
+    path = folder / name
+    beside = [path, *(path.with_name(path.name + suffix) for suffix in SUFFIXES)] if path.name else [path]
+    published = [home / (name.removesuffix(".yaml") + ".yaml") for home in published_folders()]
+    candidates = beside if _has_folder(name) else [*beside, *published]
+    files = (candidate for candidate in candidates if candidate.is_file())
+    # A pipe or a directory is nothing to prefer, but its own error says more than "no such file".
+    return next(files, path if path.exists() else None)
+
+
+def _has_folder(name: str) -> bool:
+    return "/" in name or "\\" in name
+
+
+def _missing(name: str) -> Path:
+    """Raises: BlueprintError."""
+    raise BlueprintError(Problem(Where(name), "", "no such file", hints(*_close(name, Path()))))
+
+
+def _close(name: str, folder: Path) -> Iterator[str | None]:
+    path = folder / name
+    if not path.parent.is_dir():
+        yield f"there is no folder {str(path.parent)!r}"
+        return
+    beside = [file.name for file in path.parent.iterdir() if file.suffix in SUFFIXES]
+    names = published_names()
+    yield did_you_mean(path.name, [*beside, *(Path(file).stem for file in beside), *names])
+    yield f"published: {', '.join(names)}" if not _has_folder(name) and names else None
+
+
+def published_names() -> list[str]:
+    """The names of published blueprints, sorted."""
+    return sorted({file.stem for home in published_folders() if home.is_dir() for file in home.glob("*.yaml")})
+
+
+def published_folders() -> Iterator[Path]:
+    """Where published blueprints stand: in a checkout, or after an install."""
+    yield Path(__file__).resolve().parents[2] / "blueprints" / "published"
+    yield Path(sysconfig.get_path("data")) / "share" / "architecture-explorer" / "published"

@@ -1,0 +1,52 @@
+"""The commands put together. Whatever is slow to import stays inside the commands: `--help` answers at once."""
+
+import io
+import sys
+from typing import Annotated
+
+import typer
+
+from explorer import __version__
+from explorer.cli import blueprint, plugins
+from explorer.cli.doctor import doctor
+from explorer.cli.run import run
+
+app = typer.Typer(
+    name="explorer",
+    help="What a swapped component changes in a Transformer: parameters, FLOPs, KV cache and latency.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: rich would cost a tenth of a second
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run)
+app.add_typer(plugins.app, name="plugins")
+app.add_typer(blueprint.app, name="blueprint")
+app.command("doctor")(doctor)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"explorer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def explorer(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """What a swapped component changes in a Transformer: parameters, FLOPs, KV cache and latency."""
+
+
+def main() -> None:
+    """Run the command line; exit codes as in `explorer.cli.failures`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Δ gets "?", not a UnicodeEncodeError
+    try:
+        app(prog_name="explorer")
+    except KeyboardInterrupt:
+        sys.exit(130)

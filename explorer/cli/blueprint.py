@@ -1,0 +1,58 @@
+"""`explorer blueprint check | show | schema`."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from explorer.cli.failures import exit_codes
+from explorer.cli.installed import installed, loaded
+from explorer.cli.options import Axis, Change, Debug, Modules, Source, Workload
+from explorer.cli.screen import emit
+
+app = typer.Typer(help="Check and show blueprints.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command()
+def check(
+    blueprint: Source,
+    axis: Axis = None,
+    change: Change = None,
+    workload: Workload = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Refuse more combinations than this.")] = 100_000,
+    modules: Modules = None,
+    debug: Debug = False,
+) -> None:
+    """Check a blueprint and all its combinations without building anything."""
+    with exit_codes(debug):
+        found = loaded(blueprint, modules, axis=axis, change=change, workload=workload).combinations(limit)
+        skipped = sum(row.skipped is not None for row in found.rows)
+        counts = f"{len(found.rows) - skipped:,} rows, {skipped:,} skipped, {found.merged:,} merged"
+        emit(f"{blueprint}: ok; {found.product:,} combinations: {counts}\n")
+
+
+@app.command()
+def show(
+    blueprint: Source,
+    axis: Axis = None,
+    change: Change = None,
+    workload: Workload = None,
+    modules: Modules = None,
+    debug: Debug = False,
+) -> None:
+    """Print a blueprint with every default filled in, as YAML that loads again."""
+    with exit_codes(debug):
+        from explorer.cli.written import written
+        from explorer.cli.yaml_text import yaml_text
+
+        found = loaded(blueprint, modules, axis=axis, change=change, workload=workload)
+        emit(yaml_text(written(found)), utf8=True)
+
+
+@app.command()
+def schema(modules: Modules = None, debug: Debug = False) -> None:
+    """Print the JSON Schema of blueprints, for the components that are installed."""
+    with exit_codes(debug):
+        from explorer.blueprint import json_schema
+
+        emit(json.dumps(json_schema(installed(modules)), indent=2) + "\n", utf8=True)

@@ -1,0 +1,91 @@
+"""The folder of `--out`: refused before the work if nothing can be written there, filled all at once after it."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from explorer.errors import UsageError
+
+
+@contextmanager
+def opened(path: Path | None) -> Iterator[None]:
+    """Make the folder if it is missing and see that it can be written to; None does nothing.
+
+    Folders made here are removed again, as far as they are empty, when the work inside fails.
+    Raises: UsageError where it cannot be made or written to.
+    """
+    made = [] if path is None else _missing(path)
+    try:
+        if path is not None:
+            _prove_writable(path)
+        yield
+    except BaseException:
+        _discard(made)
+        raise
+
+
+def _missing(path: Path) -> list[Path]:
+    """The folder and those above it that do not exist, deepest first."""
+    try:
+        return [folder for folder in (path, *path.parents) if not folder.exists()]
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def write(path: Path, texts: Mapping[str, str]) -> None:
+    """Write a file per name, each complete or not at all.
+
+    Raises: UsageError where the disk refuses.
+    """
+    written: dict[Path, Path] = {}
+    try:
+        for name, text in texts.items():
+            written[path / name] = _temporary(path, text)
+        for target, source in written.items():
+            source.replace(target)
+    except OSError as error:
+        for source in written.values():
+            source.unlink(missing_ok=True)
+        raise _refused(path, error) from error
+
+
+def _prove_writable(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        _temporary(path, "").unlink()
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def _discard(folders: list[Path]) -> None:
+    """Remove folders, deepest first, up to one that holds something."""
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+
+
+def _temporary(folder: Path, text: str) -> Path:
+    handle, name = tempfile.mkstemp(dir=folder, prefix=".explorer-")
+    path = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        path.chmod(0o666 & ~_umask())  # mkstemp's 0600 would hide the results from a group that shares the folder
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _refused(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"--out {path}: cannot write there: {error.strerror or error}; name a folder that can be written")

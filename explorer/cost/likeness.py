@@ -1,0 +1,48 @@
+"""Whether two layers compute the same: read off their modules, so that no component has to declare it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from explorer.assembly.block import Block
+from explorer.assembly.wiring import Wiring
+
+_PLAIN = (bool, int, float, str, bytes, type(None))
+# What nn.Module keeps for itself; parameters, buffers and children are compared by shape below.
+_TORCH_OWN = frozenset(vars(nn.Module()))
+
+
+def likeness(module: nn.Module) -> Hashable:
+    """Equal for modules of the same classes, attributes and parameter shapes: they cost the same on equal inputs.
+
+    An attribute that cannot be compared by value counts as itself: two layers that hold two such objects differ.
+    """
+    attributes = tuple((name, _value(value)) for name, value in vars(module).items() if name not in _TORCH_OWN)
+    tensors = tuple((name, _value(t)) for name, t in [*module._parameters.items(), *module._buffers.items()])
+    children = tuple((name, child and likeness(child)) for name, child in module._modules.items())
+    return type(module), attributes, tensors, children
+
+
+def shares(layer: Block) -> bool:
+    """Whether a layer reads or writes what other layers share, so that its place matters."""
+    return any("shared" in wiring.names for part in layer.parts() for wiring in part.wirings)
+
+
+def _value(value: Any) -> Hashable:
+    if isinstance(value, _PLAIN):
+        return type(value), value
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.dtype, value.requires_grad
+    if isinstance(value, Wiring):
+        return value.names, value.cross  # every layer has its own slot in the cache
+    if isinstance(value, tuple | list):
+        return tuple(_value(item) for item in value)
+    if isinstance(value, dict):
+        return tuple((key, _value(item)) for key, item in value.items())
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value), tuple(_value(getattr(value, field.name)) for field in fields(value))
+    return id(value)

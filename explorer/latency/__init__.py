@@ -1,0 +1,1 @@
+"""How long a block takes on the device at hand: clocks, interleaved rounds, statistics."""

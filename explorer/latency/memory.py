@@ -1,0 +1,63 @@
+"""Whether something fits: free bytes of a device, and which exceptions mean that it did not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_SAYINGS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "unable to allocate",
+)
+_MEMINFO = Path("/proc/meminfo")
+# A cgroup's limit binds before the machine's memory does; v2, then v1. "max" and huge numbers mean no limit.
+_CGROUP = Path("/sys/fs/cgroup")
+_CGROUPS = (
+    (_CGROUP / "memory.max", _CGROUP / "memory.current"),
+    (_CGROUP / "memory/memory.limit_in_bytes", _CGROUP / "memory/memory.usage_in_bytes"),
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether it is a MemoryError, a torch.OutOfMemoryError, or a RuntimeError that says so (torch's CPU allocator)."""
+    import torch
+
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(saying in str(error).lower() for saying in _SAYINGS)
+
+
+def free_bytes(device: str) -> int | None:
+    """Bytes that can be allocated now without pushing anything out, or None where the system does not say."""
+    import torch
+
+    kind = torch.device(device).type
+    if kind == "cpu":
+        return _free_main_memory()
+    if kind == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    return None
+
+
+def _free_main_memory() -> int | None:
+    limits = [_available(), *(_left(limit, used) for limit, used in _CGROUPS)]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _available() -> int | None:
+    if not _MEMINFO.exists():
+        return None
+    for line in _MEMINFO.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _left(limit: Path, used: Path) -> int | None:
+    if not (limit.exists() and used.exists()):
+        return None
+    words = limit.read_text().strip()
+    return int(words) - int(used.read_text()) if words.isdigit() else None

@@ -1,0 +1,86 @@
+"""What a list of times says: pure functions over floats, in the unit they are given in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from explorer.errors import MeasureError
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Median, 10th and 90th percentile of `count` valid times; `dropped` were not valid."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+    dropped: int
+    steady: bool
+
+
+def summarise(times: Sequence[float], *, within: float = 0.10) -> Summary:
+    """The summary of the times that are finite and above 0; the others are counted as dropped.
+
+    Raises MeasureError "no valid sample: ..." where none is left: an empty sample has a reason, never NaN or 0.
+    """
+    valid = [time for time in times if is_valid(time)]
+    if not valid:
+        raise MeasureError(f"no valid sample: {_why_empty(times)}")
+    return Summary(
+        median=median(valid),
+        low=quantile(valid, 0.10),
+        high=quantile(valid, 0.90),
+        count=len(valid),
+        dropped=len(times) - len(valid),
+        steady=is_steady(valid, within=within),
+    )
+
+
+def is_valid(time: float) -> bool:
+    """Whether a clock can have meant it: finite and above 0."""
+    return math.isfinite(time) and time > 0
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value, or the mean of the two middle ones. Raises MeasureError for no values."""
+    return quantile(values, 0.5)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` (0 to 1) of the values lie, linear between neighbours (Hyndman & Fan 1996, type 7).
+
+    Raises MeasureError for no values.
+    """
+    if not values:
+        raise MeasureError("no valid sample: nothing was measured")
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = math.ceil(place)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def is_steady(values: Sequence[float], *, within: float = 0.10) -> bool:
+    """Whether the medians of the first and the second half differ by at most `within` of the smaller one.
+
+    Fewer than two values show nothing and are not steady. With an odd number the middle value is in neither half.
+    """
+    half = len(values) // 2
+    if half == 0:
+        return False
+    first, second = median(values[:half]), median(values[-half:])
+    return abs(first - second) <= within * min(first, second)
+
+
+def spread(values: Sequence[float]) -> float:
+    """(largest - smallest) / smallest, for values above 0."""
+    return (max(values) - min(values)) / min(values)
+
+
+def _why_empty(times: Sequence[float]) -> str:
+    if not times:
+        return "nothing was measured"
+    return f"all {len(times)} readings were zero, negative or not finite"

@@ -1,0 +1,70 @@
+"""The measures of a comparison table, in reading order, each with its unit and its rank for narrow screens."""
+
+from collections.abc import Sequence
+
+from explorer.report.column import Column, change, figures
+from explorer.report.document import Workload, passes
+from explorer.report.rows import Row
+from explorer.report.timing import timing_columns
+from explorer.report.units import BYTES, OPERATIONS, PARAMS, UNEVEN, exact, short
+
+INCOMPLETE = "*"
+
+
+def measures(rows: Sequence[Row], workload: Workload) -> list[Column]:
+    """Parameters, matmul FLOPs, KV cache, bytes and latency of the rows, with differences where there is a baseline."""
+    compared = any(row.base is not None and not row.is_baseline for row in rows)
+    return [
+        *_parameters(rows, compared=compared),
+        *_operations(rows, passes(workload), compared=compared),
+        *(_cache(rows, compared=compared) if workload["phase"] != "train" else []),
+        figures("weight bytes", rows, lambda row: short(row.count("weight_bytes"), BYTES), 12),
+        *timing_columns(rows, compared=compared),
+    ]
+
+
+def _parameters(rows: Sequence[Row], *, compared: bool) -> list[Column]:
+    models = any(row.part == "model" for row in rows)
+    columns = [figures("model params" if models else "params", rows, lambda row: short(row.params, PARAMS), 0)]
+    if compared:
+        columns.append(change("Δ params", rows, lambda row: row.params, 1, mark="baseline"))
+    if any(row.active != row.params for row in rows) and not _several_parts(rows):
+        columns.append(figures("active params", rows, lambda row: short(row.active, PARAMS), 5))
+    if models:
+        columns.append(figures("block params", rows, _block_params, 6))
+    return columns
+
+
+def _several_parts(rows: Sequence[Row]) -> bool:
+    # `params.active` is one number for a combination: beside rows of several blocks it would belong to none.
+    return len({row.part for row in rows}) > 1
+
+
+def _block_params(row: Row) -> str:
+    blocks = row.combination["params"]["blocks"]
+    return UNEVEN if row.block_params is None and len(blocks) > 1 else short(row.block_params, PARAMS)
+
+
+def _operations(rows: Sequence[Row], covered: str, *, compared: bool) -> list[Column]:
+    columns = [figures(f"matmul FLOPs {covered}, dense", rows, lambda row: _flops(row, "matmul_flops"), 2)]
+    if compared:
+        columns.append(change("Δ FLOPs", rows, lambda row: row.count("matmul_flops"), 7))
+    columns.append(figures(f"matmul FLOPs {covered}, exact", rows, lambda row: _flops(row, "matmul_flops_exact"), 4))
+    return columns
+
+
+def _flops(row: Row, key: str) -> str:
+    value = row.count(key)
+    mark = INCOMPLETE if value is not None and row.cost["incomplete"] else ""
+    return short(value, OPERATIONS) + mark
+
+
+def _cache(rows: Sequence[Row], *, compared: bool) -> list[Column]:
+    growth, full = "kv_bytes_per_token", "kv_bytes_per_token_full_windows"
+    columns = [figures("KV bytes/token", rows, lambda row: exact(row.count(growth)), 3)]
+    if compared:
+        columns.append(change("Δ KV", rows, lambda row: row.count(growth), 9))
+    if any(row.count(full) != row.count(growth) for row in rows):
+        columns.append(figures("KV bytes/token, windows full", rows, lambda row: exact(row.count(full)), 9))
+    columns.append(figures("KV cache bytes", rows, lambda row: short(row.count("kv_cache_bytes"), BYTES), 11))
+    return columns

@@ -1,0 +1,41 @@
+"""What tables and notes call a combination: its choices, in as few words as tell it apart."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from explorer.report.document import Combination, Document
+from explorer.report.units import printable
+
+Namer = Callable[[Combination], str]
+
+_NAME = re.compile(r"[^\W\d]")
+_WITH_PARAMETERS = re.compile(r"[^:{}\[\]]+:[^:=]+=")
+_PLAIN_WORDS = ("none", "null", "true", "false", "auto", "as_written")
+
+
+def namer(document: Document) -> Namer:
+    """The function from a combination to its name; the blueprint's name where there are no axes."""
+    if not document["axes"]:
+        return lambda combination: printable(document["blueprint"]["name"])
+    words = {axis: _words(axis, values) for axis, values in document["axes"].items()}
+
+    def name(combination: Combination) -> str:
+        choices = combination["choices"]
+        chosen = [words[axis].get(choices[axis], choices[axis]) for axis in words if axis in choices]
+        return printable(", ".join(chosen) or combination["label"])
+
+    return name
+
+
+def _words(axis: str, values: Sequence[str]) -> dict[str, str]:
+    """A component without its parameters where its name says which it is; a plain value with the field it is for."""
+    components = Counter(value.partition(":")[0] for value in values)
+    found = {}
+    for value in values:
+        component = value.partition(":")[0]
+        if "." in axis or value in _PLAIN_WORDS or not _NAME.match(value):
+            found[value] = f"{axis.rpartition('.')[2]}={value}"
+        elif _WITH_PARAMETERS.match(value) and components[component] == 1:
+            found[value] = component
+    return found

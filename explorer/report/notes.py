@@ -1,0 +1,176 @@
+"""What stands below the tables: what failed, was skipped or is not known, and what the numbers mean."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from explorer.report.document import Combination, Document, skipped, survivors, workload_text, workloads
+from explorer.report.naming import namer
+from explorer.report.rows import Row, rows_of
+from explorer.report.timing import NOT_MEASURED, block_medians, latencies
+from explorer.report.units import NOTHING, PARAMS, plural, printable, short
+
+LONGEST = 20
+"""Lines of one note, and names in one line, that are shown; JSON and CSV hold all."""
+
+Reasons = Iterable[tuple[Combination, str | None]]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A head word and its lines."""
+
+    head: str
+    lines: tuple[str, ...]
+
+
+def notes(document: Document) -> list[Note]:
+    """The notes of a result that have something to say, most urgent first."""
+    rows = [row for workload in workloads(document) for row in rows_of(document, workload)]
+    counted, names = survivors(document), _Names(document)
+    found = {
+        "failed": names.grouped((c, c["error"]) for c in counted),
+        "skipped": names.grouped((c, c["skipped"]) for c in skipped(document)),
+        "* incomplete, a lower bound": names.grouped(_uncounted(counted)),
+        "unknown": names.grouped(_unknown(counted)),
+        "combinations": _combinations(document["counts"]),
+        "Δ": _baseline(rows, names),
+        "blocks": [names.before(c, _composition(c["params"]["blocks"])) for c in counted if _is_uneven(c)],
+        "block latency ms": _block_latencies(rows, names),
+        "shared": names.grouped(_shared(counted)),
+        "matmul FLOPs": _convention(rows),
+        "latency": _latency(rows),
+        "not steady": names.grouped(_unsteady(rows)),
+        "environment": _environment(document["environment"]) if latencies(rows) else [],
+    }
+    return [Note(head, _cut(lines)) for head, lines in found.items() if lines]
+
+
+class _Names:
+    """Puts the names of combinations to what is said about them; a result of one row needs none."""
+
+    def __init__(self, document: Document) -> None:
+        self.of = namer(document)
+        self._alone = len(document["combinations"]) == 1
+        self._all = {self.of(combination) for combination in survivors(document)}
+
+    def before(self, combination: Combination, text: str) -> str:
+        """ "name: text"."""
+        return text if self._alone else f"{self.of(combination)}: {text}"
+
+    def grouped(self, reasons: Reasons) -> list[str]:
+        """ "reason (name; name)" for each distinct reason; only the reason where it holds for all rows."""
+        groups: dict[str, dict[str, None]] = {}
+        for combination, reason in reasons:
+            if reason:
+                groups.setdefault(printable(reason), {})[self.of(combination)] = None
+        return [
+            reason if self._alone or names.keys() == self._all else f"{reason} ({_some(list(names))})"
+            for reason, names in groups.items()
+        ]
+
+
+def _cut(lines: Sequence[str]) -> tuple[str, ...]:
+    if len(lines) <= LONGEST:
+        return tuple(lines)
+    return (*lines[:LONGEST], f"and {len(lines) - LONGEST:,} more (all of them: --format json)")
+
+
+def _some(names: Sequence[str]) -> str:
+    if len(names) <= LONGEST:
+        return "; ".join(names)
+    return f"{'; '.join(names[:LONGEST])}; and {len(names) - LONGEST:,} more"
+
+
+def _uncounted(combinations: Iterable[Combination]) -> Reasons:
+    return ((c, f"{op} is not counted") for c in combinations for cost in c["costs"] for op in cost["incomplete"])
+
+
+def _unknown(combinations: Iterable[Combination]) -> Reasons:
+    for combination in combinations:
+        if combination["params"]["active"] is None and combination["params"].get("active_reason"):
+            yield combination, f"active params: {combination['params']['active_reason']}"
+        yield from ((combination, note) for cost in combination["costs"] for note in cost.get("notes", ()))
+
+
+def _combinations(counts: Mapping[str, int]) -> list[str]:
+    if counts["product"] == counts["rows"]:
+        return []
+    merged = f"{counts['merged']:,} equal to another row" if counts["merged"] else ""
+    refused = f"{counts['skipped']:,} skipped" if counts["skipped"] else ""
+    parts = [f"{counts['product']:,} in the product", plural(counts["rows"], "row"), refused, merged]
+    return [", ".join(part for part in parts if part)]
+
+
+def _baseline(rows: Sequence[Row], names: _Names) -> list[str]:
+    if not any(row.base is not None and not row.is_baseline for row in rows):
+        return []
+    baselines = list(dict.fromkeys(names.of(row.combination) for row in rows if row.is_baseline))
+    lines = ["each row against the baseline row that shares its other choices"]
+    if len(baselines) == 1:
+        lines = [f"against {baselines[0]}"]
+    if any(row.base is None for row in rows):
+        lines.append(f"{NOTHING}: there is no baseline row to compare with")
+    return lines
+
+
+def _is_uneven(combination: Combination) -> bool:
+    params = combination["params"]
+    return params["block"] is None and len(params["blocks"]) > 1
+
+
+def _composition(blocks: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{printable(b['name'])} {b['layers']:,} × {short(b['params'], PARAMS)}" for b in blocks)
+
+
+def _block_latencies(rows: Sequence[Row], names: _Names) -> list[str]:
+    """The latency of each block, for models whose layers are not all alike."""
+    several = len({workload_text(row.cost["workload"]) for row in rows}) > 1
+    texts = [(row, block_medians(row)) for row in rows]
+    return [
+        names.before(row.combination, (f"{workload_text(row.cost['workload'])}: " if several else "") + text)
+        for row, text in texts
+        if text
+    ]
+
+
+def _shared(combinations: Iterable[Combination]) -> Reasons:
+    for combination in combinations:
+        if amount := combination["params"]["shared"]:
+            yield combination, f"{amount:,} parameters used again, counted once"
+
+
+def _convention(rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return []
+    return [
+        "matrix products only, 1 multiply-add = 2 FLOPs; dense: every query-key pair (mask not exploited), "
+        "exact: only the pairs that a query may see"
+    ]
+
+
+def _latency(rows: Sequence[Row]) -> list[str]:
+    entries = latencies(rows)
+    if not entries:
+        return [f"{NOT_MEASURED} (run with --measure)"] if rows else []
+    return list(dict.fromkeys(_protocol(entry) for entry in entries if entry["median_ms"] is not None))
+
+
+def _protocol(entry: Mapping[str, Any]) -> str:
+    setting = ", ".join(str(entry[key]) for key in ("impl", "regime") if entry.get(key))
+    rounds = f" of {plural(entry['rounds'], 'round')}" if entry.get("rounds") else ""
+    where = f"{entry['source']} on {entry['device']}{f' ({setting})' if setting else ''}"
+    return printable(f"{where}: median, low–high from 10th to 90th percentile{rounds}")
+
+
+def _unsteady(rows: Sequence[Row]) -> Reasons:
+    for row in rows:
+        if any(entry.get("steady") is False for entry in latencies([row])):
+            yield row.combination, "the halves of the rounds differ by more than 10 %"
+
+
+def _environment(environment: Mapping[str, Any]) -> list[str]:
+    """The plain entries, those of the measured device included."""
+    entries = {**environment, **environment.get("measured_on", {})}
+    plain = [f"{key} {value}" for key, value in entries.items() if isinstance(value, str | int | float)]
+    return [printable(", ".join(plain))] if plain else []

@@ -1,0 +1,128 @@
+"""What every component keeps when a model of two layers is built with it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from explorer.testing.expect import expect, expect_close, expect_like
+from explorer.testing.toy import BATCH, TOKENS, VOCAB, Toy, ids, vectors
+
+_ALL_DROPOUT = {"dropout": {"embedding": 0.5, "attention": 0.5, "activation": 0.5, "sublayer": 0.5}}
+
+
+def builds(toy: Toy) -> None:
+    """a fresh module with defaults, and required parameters as small as they come"""
+    first, second = toy.model(), toy.model()
+    shared = {id(p) for p in first.parameters()} & {id(p) for p in second.parameters()}
+    expect(not shared, "two builds to share no parameter", f"{len(shared)} shared parameters")
+
+
+def shape_and_dtype(toy: Toy) -> None:
+    """finite outputs of the model's shape and dtype in float32 and bfloat16"""
+    for dtype in (torch.float32, torch.bfloat16):
+        model = toy.model(dtype=dtype)
+        expect_like(model(ids()), (BATCH, TOKENS, VOCAB), dtype, f"the model's output in {dtype}")
+        block = toy.block(dtype=dtype)
+        x = vectors().to(dtype)
+        expect_like(block(x, ids=ids()), tuple(x.shape), dtype, f"the block's output in {dtype}")
+
+
+def gradients(toy: Toy) -> None:
+    """every parameter to receive a finite gradient of its own size"""
+    expect_gradients(toy.model(), ids())
+
+
+def expect_gradients(model: nn.Module, tokens: Tensor, source: Tensor | None = None) -> None:
+    """Raises: Unmet naming the parameter that gets none."""
+    out = model(tokens) if source is None else model(tokens, source=source)
+    # A random weighting: the plain sum after a norm is constant, so its gradient is zero.
+    (out * vectors(*out.shape, seed=1)).sum().backward()
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        wanted = f"parameter {name} to receive a gradient of shape {tuple(parameter.shape)}"
+        grad = parameter.grad
+        expect(grad is not None, wanted, "none: no output depends on it")
+        assert grad is not None
+        expect(grad.shape == parameter.shape, wanted, f"shape {tuple(grad.shape)}")
+        expect(bool(grad.isfinite().all()), f"a finite gradient of parameter {name}", "nan or infinite values")
+
+
+@torch.no_grad()
+def repeatable_in_eval(toy: Toy) -> None:
+    """evaluation to give the same output each time, dropout or not, whatever ran before"""
+    model = toy.model(_ALL_DROPOUT).eval()
+    kept = {name: value.clone() for name, value in model.state_dict().items()}
+    first = model(ids())
+    model(ids(3, 7, seed=1))  # another shape in between: nothing of it may stay
+    expect_close(model(ids()), first, "the same output for the same input in evaluation", rtol=0, atol=0)
+    for name, value in model.state_dict().items():
+        expect_close(value, kept[name], f"evaluation to leave {name} as it was", rtol=0, atol=0)
+    expect_close(toy.model().eval()(ids()), first, "dropout to do nothing in evaluation")
+
+
+@torch.no_grad()
+def batch_rows_independent(toy: Toy) -> None:
+    """no row of a batch to move another in evaluation"""
+    model = toy.model().eval()
+    out = model(ids())
+    other = ids()
+    other[1] = (other[1] + 1) % VOCAB
+    expect_close(model(other)[0], out[0], "row 0 to stay as it is when row 1 changes")
+    expect_close(model(ids()[:1])[0], out[0], "row 0 to stay as it is when it is alone")
+
+
+@torch.no_grad()
+def hides_the_future(toy: Toy) -> None:
+    """no token of a causal model to move an earlier one"""
+    model = toy.model().eval()
+    out = model(ids())
+    for changed in range(1, TOKENS):
+        other = ids()
+        other[:, changed] = (other[:, changed] + 1) % VOCAB
+        wanted = f"tokens 0 to {changed - 1} to stay as they are when token {changed} changes"
+        expect_close(model(other)[:, :changed], out[:, :changed], wanted)
+
+
+@torch.no_grad()
+def state_dict_round_trip(toy: Toy) -> None:
+    """the state_dict to hold everything that makes a model's outputs"""
+    model, other = toy.model().eval(), toy.model({"seed": 1}).eval()
+    other.load_state_dict(model.state_dict())
+    expect_close(other(ids()), model(ids()), "the same output after load_state_dict into a model of another seed")
+
+
+@torch.no_grad()
+def same_on_meta(toy: Toy) -> None:
+    """meta to build the same tensors without values, usable after to_empty and load_state_dict"""
+    model, meta = toy.model().eval(), toy.model(device="meta").eval()
+    wanted, came = _layout(model), _layout(meta)
+    expect(came == wanted, "on meta the same parameters and buffers as on the CPU", _difference(came, wanted))
+    elsewhere = sorted({str(t.device) for t in (*meta.parameters(), *meta.buffers()) if not t.is_meta})
+    expect(not elsewhere, "a model on meta to hold nothing anywhere else", f"tensors on {', '.join(elsewhere)}")
+    _to_empty(meta)
+    meta.load_state_dict(model.state_dict())
+    rule = "the same output after to_empty and load_state_dict (a buffer that is not persistent is made anew in _apply)"
+    expect_close(meta(ids()), model(ids()), rule)
+
+
+def _layout(model: nn.Module) -> dict[str, str]:
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: f"{tuple(tensor.shape)} {tensor.dtype}" for name, tensor in tensors.items()}
+
+
+def _difference(came: dict[str, str], wanted: dict[str, str]) -> str:
+    names = sorted(name for name in came.keys() | wanted.keys() if came.get(name) != wanted.get(name))
+    return "; ".join(f"{name}: {came.get(name)} for {wanted.get(name)}" for name in names)
+
+
+def _to_empty(module: nn.Module) -> None:
+    """to_empty on the CPU with nan in fresh memory: what nobody fills shows."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        module.to_empty(device="cpu")
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)

@@ -1,0 +1,71 @@
+"""`explorer blueprint check | show | schema`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+import explorer as package
+from explorer.blueprint.blueprint import Blueprint
+from explorer.blueprint.resolved import resolved
+from explorer.cli.written import written
+from explorer.cli.yaml_text import yaml_text
+
+Explorer = Callable[..., Result]
+
+
+def test_check_counts_rows(explorer: Explorer, study: Path) -> None:
+    result = explorer("blueprint", "check", study)
+    assert result.exit_code == 0
+    assert result.stdout == f"{study}: ok; 4 combinations: 4 rows, 0 skipped, 0 merged\n"
+
+
+def test_check_shows_every_problem(explorer: Explorer, toy: Path) -> None:
+    result = explorer("blueprint", "check", toy, "--set", "nrom=1", "--set", "headz=1")
+    assert result.exit_code == 2
+    assert "nrom" in result.stderr
+    assert "headz" in result.stderr
+
+
+def test_show_loads_again_and_means_the_same(explorer: Explorer, toy: Path) -> None:
+    shown = explorer("blueprint", "show", toy, "--set", "norm={rmsnorm: {eps: 1e-5}}").stdout
+    again = explorer("blueprint", "show", "-", stdin=shown).stdout
+    assert shown == again
+    assert "rmsnorm: {eps: 1.0e-05" in shown
+
+
+def _rows(blueprint: Blueprint) -> list[tuple[Any, ...]]:
+    found = blueprint.combinations()
+    return [(row.id, dict(row.choices), row.skipped, resolved(row.state)) for row in found.rows]
+
+
+STUDIES = [  # fields that follow an axis must still follow it after a round trip
+    "explore: {norm: [rmsnorm, {layernorm: {eps: 1e-6}}]}",
+    "explore: {heads: [4, 8]}",
+    "explore: {attention: [mha, {gqa: {kv_heads: 2}}], attention.kv_heads: [1, 2]}\nbaseline: {attention: mha}",
+    "explore: {era: {old: {norm: layernorm, placement: post}, new: {}}, bias: [true, as_written]}\n"
+    "skip: [{era: old, bias: true}]\nbaseline: {era: new}",
+    "blocks: {wide: {heads: 8}, plain: {}}\nlayers: [wide, plain]\n"
+    "explore: {heads: [2, 4], norm: [layernorm, rmsnorm]}",
+    "encoder: {layers: 1}\ndecoder: {layers: 2}\nexplore: {attention: [mha, {gqa: {kv_heads: 1}}]}",
+]
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_written_study_has_the_same_rows(study: str, tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(f"dim: 16\nheads: 4\n{study}\n", encoding="utf-8")
+    first = package.load(path)
+    path.write_text(yaml_text(written(first)), encoding="utf-8")
+    second = package.load(path)
+    assert _rows(second) == _rows(first)
+    assert second.digest == first.digest
+
+
+def test_schema_is_json_schema(explorer: Explorer) -> None:
+    schema = json.loads(explorer("blueprint", "schema").stdout)
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert "rmsnorm" in json.dumps(schema)

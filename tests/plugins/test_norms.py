@@ -1,0 +1,160 @@
+"""Norms against torch's own modules and the papers' formulas in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from explorer_norms import register_norms
+from explorer_norms.layernorm import LayerNorm
+from explorer_norms.none import NoNorm
+from explorer_norms.rmsnorm import RMSNorm
+
+DIM = 16
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def drawn(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def with_weights(norm):
+    """The norm with random parameters: at the start a gain of 1 would hide most mistakes."""
+    for seed, parameter in enumerate(norm.parameters(), start=1):
+        parameter.data = drawn(*parameter.shape, seed=seed)
+    return norm
+
+
+def rms(x, eps):
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
+
+
+def layer(x, eps):
+    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + eps).sqrt()
+
+
+NORMS = {  # ours, and the same in float64: x, weight, bias -> y
+    "layernorm": (LayerNorm(DIM), lambda x, w, b: layer(x, 1e-5) * w + b),
+    "layernorm eps": (LayerNorm(DIM, eps=1e-2), lambda x, w, b: layer(x, 1e-2) * w + b),
+    "layernorm without bias": (LayerNorm(DIM, bias=False), lambda x, w: layer(x, 1e-5) * w),
+    "layernorm bare": (LayerNorm(DIM, affine=False), lambda x: layer(x, 1e-5)),
+    "rmsnorm": (RMSNorm(DIM), lambda x, w: rms(x, 1e-6) * w),
+    "rmsnorm eps": (RMSNorm(DIM, eps=1e-2), lambda x, w: rms(x, 1e-2) * w),
+    "rmsnorm offset": (RMSNorm(DIM, offset=1.0), lambda x, w: rms(x, 1e-6) * (1 + w)),
+    "rmsnorm gemma": (RMSNorm(DIM, offset=1.0, cast="gemma"), lambda x, w: rms(x, 1e-6) * (1 + w)),
+    "rmsnorm bare": (RMSNorm(DIM, affine=False), lambda x: rms(x, 1e-6)),
+    "none": (NoNorm(), lambda x: x),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("size", [1.0, 1e-3], ids=["ordinary", "near eps"])
+def test_norm_equals_its_formula_in_float64(name, size):
+    ours, formula = NORMS[name]
+    with_weights(ours)
+    x = size * drawn(2, 5, DIM)
+    expected = formula(x.double(), *(p.double() for p in ours.parameters()))
+    torch.testing.assert_close(ours(x), expected.float())
+
+
+@pytest.mark.parametrize(
+    ("fresh", "bare"),
+    [
+        (LayerNorm(DIM), lambda x: layer(x, 1e-5)),
+        (RMSNorm(DIM), lambda x: rms(x, 1e-6)),
+        (RMSNorm(DIM, offset=1.0), lambda x: rms(x, 1e-6)),
+        (RMSNorm(DIM, offset=-0.5, cast="gemma"), lambda x: rms(x, 1e-6)),
+    ],
+)
+def test_gain_starts_at_one(fresh, bare):
+    x = drawn(2, 5, DIM)
+    torch.testing.assert_close(fresh(x), bare(x))
+
+
+def test_norms_equal_torchs_modules():
+    x = drawn(2, 5, DIM)
+    for ours, theirs in [
+        (LayerNorm(DIM), nn.LayerNorm(DIM)),
+        (LayerNorm(DIM, bias=False, eps=1e-3), nn.LayerNorm(DIM, bias=False, eps=1e-3)),
+        (RMSNorm(DIM), nn.RMSNorm(DIM, eps=1e-6)),
+        (RMSNorm(DIM, cast="gemma", eps=1e-5), nn.RMSNorm(DIM, eps=1e-5)),
+    ]:
+        theirs.load_state_dict(with_weights(ours).state_dict())
+        torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_layernorm_is_rmsnorm_of_the_centred_vector():
+    x = drawn(2, 5, DIM)
+    centred = x - x.mean(-1, keepdim=True)
+    torch.testing.assert_close(LayerNorm(DIM, affine=False, eps=1e-6)(x), RMSNorm(DIM, affine=False)(centred))
+
+
+@pytest.mark.parametrize(
+    ("norm", "parameters"),
+    [
+        (LayerNorm(DIM), 2 * DIM),
+        (LayerNorm(DIM, bias=False), DIM),
+        (LayerNorm(DIM, affine=False), 0),
+        (RMSNorm(DIM), DIM),
+        (RMSNorm(DIM, affine=False), 0),
+        (NoNorm(), 0),
+    ],
+)
+def test_number_of_parameters(norm, parameters):
+    assert sum(p.numel() for p in norm.parameters()) == parameters
+
+
+# Public case F1: where RMSNorm rounds, and in which dtype it takes its statistics.
+
+
+@pytest.mark.parametrize(
+    ("cast", "expected"),
+    [("llama", [0.40234375, 0.94921875, 0.765625, 1.3125]), ("gemma", [0.40234375, 0.9453125, 0.765625, 1.3125])],
+)
+def test_f1_bfloat16_rounding(cast, expected):
+    norm = RMSNorm(4, cast=cast).to(torch.bfloat16)
+    norm.weight.data = torch.tensor([1.1, 1.3, 0.7, 0.9], dtype=torch.bfloat16)
+    y = norm(torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.bfloat16))
+    assert y.dtype == torch.bfloat16
+    assert y.tolist() == expected
+
+
+@pytest.mark.parametrize("cast", ["llama", "gemma"])
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+def test_f1_float16_statistics_do_not_overflow(cast, offset):
+    norm = RMSNorm(8, cast=cast, offset=offset).to(torch.float16)
+    assert norm(torch.full((8,), 300.0, dtype=torch.float16)).tolist() == [1.0] * 8  # 300^2 > 65504
+
+
+@pytest.mark.parametrize("cast", ["llama", "gemma"])
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_each_cast_is_its_authors_arithmetic_bit_for_bit(cast, offset, dtype):
+    norm = with_weights(RMSNorm(DIM, cast=cast, offset=offset)).to(dtype)
+    x, w = 3 * drawn(40, DIM, dtype=dtype), norm.weight
+    x_hat = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
+    expected = {"llama": (offset + w) * x_hat.to(dtype), "gemma": (x_hat * (offset + w.float())).to(dtype)}
+    torch.testing.assert_close(norm(x), expected[cast], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gemma_cast_is_torchs_fused_norm_bit_for_bit(dtype):
+    norm = with_weights(RMSNorm(DIM, cast="gemma")).to(dtype)
+    x = drawn(40, DIM, dtype=dtype)
+    torch.testing.assert_close(norm(x), F.rms_norm(x, (DIM,), norm.weight, 1e-6), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weights", ["same", "float32"])
+def test_output_has_the_dtype_of_the_input(name, dtype, weights):
+    ours = NORMS[name][0].to(dtype if weights == "same" else torch.float32)
+    y = ours(drawn(2, 5, DIM, dtype=dtype))
+    assert y.dtype == dtype
+    assert y.isfinite().all()
+
+
+def test_hook_lists_every_norm():
+    assert sorted(register_norms()) == ["layernorm", "none", "rmsnorm"]

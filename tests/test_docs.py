@@ -1,0 +1,97 @@
+"""The documentation is run: YAML blocks load, Python blocks execute, commands work and print what the page shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from explorer.__main__ import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> Iterator[Fenced]:
+    text = page.read_text(encoding="utf-8")
+    for match in FENCE.finditer(text):
+        yield Fenced(match[1], match[2], text[: match.start()].count("\n") + 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with the repository's blueprints, as a reader has it."""
+    (tmp_path / "blueprints").symlink_to(ROOT / "blueprints")
+    shutil.copytree(ROOT / "tests" / "fixtures" / "lab_norms", tmp_path / "lab_norms", dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for block in blocks(page):
+        place = f"{page.name}:{block.line}"
+        if block.language == "yaml" and (named := re.match(r"# file: (\S+)", block.text)):
+            (folder / named[1]).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            exec(compile(block.text, place, "exec"), names)
+            capsys.readouterr()
+        elif block.language == "console":
+            run_commands(block, place, capsys)
+
+
+def run_commands(block: Fenced, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run each `$ explorer ...`; output that a page shows must be what is printed, error messages included."""
+    for command, shown in commands(block.text):
+        if command[0] != "explorer":
+            continue
+        with pytest.raises(SystemExit) as stopped:
+            main(command[1:])
+        printed = capsys.readouterr()
+        expected = [line.rstrip() for line in shown]
+        is_error = bool(stopped.value.code)
+        output = [line.rstrip() for line in (printed.err if is_error else printed.out).splitlines()]
+        assert not is_error or expected, f"{place}: {shlex.join(command)} failed:\n{printed.err}"
+        if expected:
+            assert output[: len(expected)] == expected, f"{place}: {shlex.join(command)}"
+
+
+def commands(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """Each command of a console block with the lines that follow it."""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        line, *shown = part.rstrip("\n").split("\n")
+        yield shlex.split(line), shown
+
+
+def test_readme_commands_are_what_ci_runs() -> None:
+    readme, ci = (ROOT / "README.md").read_text(encoding="utf-8"), (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for command in (
+        "pip install -e . -c constraints.txt && explorer run blueprints/examples/quickstart.yaml",
+        'pip install -e ".[test]" -c constraints.txt && pytest',
+    ):
+        assert command in readme
+        assert command in ci
+
+
+def test_every_link_to_a_file_resolves() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
