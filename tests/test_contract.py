@@ -1,4 +1,4 @@
-"""The plugin contract over every installed component, ours or not; the same checks that `explorer.testing` gives away."""
+"""The plugin contract over every installed component, ours or not: the checks that `explorer.testing` gives away."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 from explorer.blueprint.plan import BlockPlan, ModelPlan, StackPlan
 from explorer.registry.chosen import Chosen

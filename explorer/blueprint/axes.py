@@ -156,7 +156,8 @@ def option_index(axis: Axis, node: Node, reader: Reader, path: str) -> int | Non
     if len(found) == 1:
         return found[0]
     fault = f"{text} is not on this axis" if not found else f"{text} could be several of its values"
-    reader.problem(node.where, path, fault, [did_you_mean(text, texts), f"values: {', '.join(texts)}"])
+    close = None if found else did_you_mean(text, texts)
+    reader.problem(node.where, path, fault, [close, f"values: {', '.join(texts)}"])
     return None
 
 

@@ -207,6 +207,8 @@ class _RowMaker:
         chosen = {a.name: o for a, o in zip(self.axes, draft.options, strict=True) if not self._rests(a, o, draft)}
         choices = {name: option.text for name, option in chosen.items()}
         identity = self._identity(chosen)
+        if self.reader.problems:  # a value of some row cannot be read: no row will count
+            return Combination(identity, choices, state, None, "cannot be read")
         rule = next((rule for rule in self.skips if rule.holds(state, choices)), None)
         if rule is not None:
             return Combination(identity, choices, state, None, f"skip: {rule.text}")

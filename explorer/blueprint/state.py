@@ -68,7 +68,7 @@ class State:
 
     def no_block(self, name: str) -> list[str | None]:
         """Hints for a block that is not defined."""
-        return [did_you_mean(name, self.blocks), f"blocks: {', '.join(self.blocks[1:]) or 'none are defined'}"]
+        return [did_you_mean(name, self.blocks[1:]), f"blocks: {', '.join(self.blocks[1:]) or 'none are defined'}"]
 
     def in_use(self, stack: str, block: str) -> bool:
         """Whether a block counts: named ones always, the unnamed one where a layer is of it."""

@@ -10,7 +10,7 @@ from explorer.cli.screen import is_terminal
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-BAR_AFTER_S = 1.0
+BAR_AFTER_S, BAR_EVERY_S = 1.0, 0.1
 LINE_EVERY_S = 5.0
 
 
@@ -32,19 +32,20 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], description=stage, completed=done, total=total)
-        elif time.monotonic() >= self._due and done < total:
-            self._show(stage, done, total)
-
-    def _show(self, stage: str, done: int, total: int) -> None:
+        if time.monotonic() < self._due or (self._bar is None and done >= total):
+            return
         if self._terminal:
-            self._bar = _new_bar()
-            self._bar.add_task(stage, completed=done, total=total)
-            self._bar.start()
+            self._draw(stage, done, total)
         else:
             print(f"{stage}: {done:,} of {total:,}", file=sys.stderr, flush=True)
-            self._due = time.monotonic() + LINE_EVERY_S
+        self._due = time.monotonic() + (BAR_EVERY_S if self._terminal else LINE_EVERY_S)
+
+    def _draw(self, stage: str, done: int, total: int) -> None:
+        if self._bar is None:
+            self._bar = _new_bar()
+            self._bar.add_task(stage)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], description=stage, completed=done, total=total, refresh=True)
 
 
 def _new_bar() -> "Bar":
@@ -53,4 +54,5 @@ def _new_bar() -> "Bar":
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Bar(*columns, console=Console(stderr=True), transient=True)
+    # Drawn from __call__ only: a thread that redraws would disturb what is being measured.
+    return Bar(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)

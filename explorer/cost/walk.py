@@ -19,8 +19,8 @@ from explorer.assembly.cache import Cache
 from explorer.assembly.model import BlockModule, Model
 from explorer.assembly.stack import Stack
 from explorer.assembly.wiring import Pass
-from explorer.cost.likeness import likeness, shares
 from explorer.blueprint.plan import ModelPlan, StackPlan
+from explorer.cost.likeness import likeness, shares
 
 META = torch.device("meta")
 Run = Callable[[], Any]

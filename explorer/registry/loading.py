@@ -68,9 +68,15 @@ def _load(found: Found) -> Package:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{point.module}.".startswith(f"{error.name}."):
                 raise
-            missing = f"its metadata names the module '{error.name}', which is not there"
-            raise PluginError(f"{missing}: reinstall {origin.distribution}") from error
-    return read_package(plugin, replace(origin, location=_location(point.module) or origin.location))
+            raise PluginError(_reinstall(origin, error.name, "is not there")) from error
+    location = _location(point.module)
+    if location is None:
+        raise PluginError(_reinstall(origin, point.module, "has no file: a folder without __init__.py is no package"))
+    return read_package(plugin, replace(origin, location=location))
+
+
+def _reinstall(origin: Origin, module: str, fault: str) -> str:
+    return f"its metadata names the module '{module}', which {fault}; reinstall {origin.distribution}"
 
 
 def _with_named(packages: Sequence[Package], name: str) -> list[Package]:
@@ -83,7 +89,8 @@ def _with_named(packages: Sequence[Package], name: str) -> list[Package]:
         for other in packages:
             if other.name == module.__name__:
                 raise PluginError(f"{other.origin} has a package '{other.name}' too ({other.location}); rename one")
-        return [*packages, read_package(module, Origin(module.__name__, f"-p {name}", "", _location(module.__name__)))]
+        location = _location(module.__name__) or ""
+        return [*packages, read_package(module, Origin(module.__name__, f"-p {name}", "", location))]
 
 
 def read_package(plugin: Any, origin: Origin) -> Package:
@@ -187,9 +194,9 @@ def _message(error: BaseException) -> str:
 _IMPORTERS = frozenset({__file__, modules_of_p.__file__, importlib.__file__, importlib.metadata.__file__})
 
 
-def _location(name: str) -> str:
-    """The folder of an imported package, or the file of a module; empty for what has no file."""
+def _location(name: str) -> str | None:
+    """The folder of an imported package, or the file of a module; None for what has no file."""
     file = getattr(sys.modules.get(name), "__file__", None)
     if file is None:
-        return ""
+        return None
     return str(Path(file).parent if Path(file).name == "__init__.py" else file)

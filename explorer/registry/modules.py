@@ -24,8 +24,12 @@ def import_named(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
         raise UsageError(f"-p {name}: write the name of a module or the path of a .py file{_file_hint(name)}")
     _look_here()
-    if _find(name) is None:
+    found = _find(name)
+    if found is None:
         raise UsageError(f"-p {name}: no module is called that, neither here nor installed{_file_hint(name)}")
+    if found.origin is None:
+        folders = ", ".join(found.submodule_search_locations or ())
+        raise UsageError(f"-p {name}: only a folder is called that, without an __init__.py: {folders}")
     return importlib.import_module(name)
 
 

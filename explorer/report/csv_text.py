@@ -5,7 +5,7 @@ import io
 from typing import Any
 
 from explorer.report.document import Document
-from explorer.report.frame import columns, rows
+from explorer.study.frame import columns, rows
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 

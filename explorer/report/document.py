@@ -1,14 +1,11 @@
 """Reading a result document: which combinations, workloads and costs it holds."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from explorer.report.units import plural
-
-Document = Mapping[str, Any]
-Combination = Mapping[str, Any]
-Cost = Mapping[str, Any]
-Workload = Mapping[str, Any]
+from explorer.study.frame import Combination as Combination
+from explorer.study.frame import Cost as Cost
+from explorer.study.frame import Document as Document
+from explorer.study.frame import Workload as Workload
+from explorer.study.frame import cost_params as cost_params
 
 
 def survivors(document: Document) -> list[Combination]:
@@ -40,22 +37,6 @@ def main_costs(combination: Combination, workload: Workload) -> list[Cost]:
 def block_costs(combination: Combination, workload: Workload) -> list[Cost]:
     """The costs of the blocks under this workload."""
     return [cost for cost in combination["costs"] if cost["workload"] == workload and cost["scope"] == "block"]
-
-
-def cost_params(combination: Combination, cost: Cost) -> int | None:
-    """The parameters of what a cost entry describes: the whole model, or the block of that name."""
-    params = combination["params"]
-    named: dict[str, int] = {block["name"]: block["params"] for block in params["blocks"]}
-    found: int | None = params["model"] if cost["scope"] == "model" else named.get(cost["name"], params["block"])
-    return found
-
-
-def cost_layers(combination: Combination, cost: Cost) -> int | None:
-    """How many layers are the block that a cost entry describes; None for the whole model."""
-    if cost["scope"] == "model":
-        return None
-    named: dict[str, int] = {block["name"]: block["layers"] for block in combination["params"]["blocks"]}
-    return named.get(cost["name"])
 
 
 def workload_text(workload: Workload) -> str:

@@ -79,10 +79,11 @@ def _table(table: Comparison, fitted: Fit, width: int, color: bool) -> list[str]
 
 
 def _note(note: Note, width: int) -> list[str]:
-    """ "head: line", what follows indented below it."""
-    first, *rest = note.lines
-    lines = wrap(f"{note.head}: {first}", width, HANG)
-    return [*lines, *(f"{' ' * HANG}{part}" for line in rest for part in wrap(line, width - HANG, HANG))]
+    """ "head: line"; several lines are indented below the head."""
+    if len(note.lines) == 1:
+        return wrap(f"{note.head}: {note.lines[0]}", width, HANG)
+    indented = [f"{' ' * HANG}{part}" for line in note.lines for part in wrap(line, width - HANG, HANG)]
+    return [f"{note.head}:", *indented]
 
 
 def _styled(text: str, style: str, color: bool) -> str:

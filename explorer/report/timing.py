@@ -20,7 +20,8 @@ def timing_columns(rows: Sequence[Row], *, compared: bool) -> list[Column]:
     entries = [_entry(row, blocks) for row in rows]
     if not any(entries) and not blocks:
         return [figures(header, rows, lambda row: FAILED if row.combination["error"] else NOT_MEASURED, 10)]
-    labelled = len({(entry["source"], entry["device"]) for entry in entries if entry}) > 1
+    timed = [entry for entry in entries if entry and entry["median_ms"] is not None]
+    labelled = len({(entry["source"], entry["device"]) for entry in timed}) > 1
     columns = [figures(header, rows, lambda row: _median(row, _entry(row, blocks), labelled), 2)]
     if compared:
         columns.append(change("Δ latency", rows, lambda row: _figure(_entry(row, blocks), "median_ms"), 3))
@@ -41,7 +42,7 @@ def block_medians(row: Row) -> str:
     """ "local 1.234, global 1.456" where a row about a whole model has several blocks that were measured, else ""."""
     if row.part != "model" or len(row.block_costs) < 2 or not any(cost["latency"] for cost in row.block_costs):
         return ""
-    return ", ".join(f"{cost['name']} {_median(row, cost['latency'], False)}" for cost in row.block_costs)
+    return ", ".join(f"{cost['name']} {_milliseconds(cost['latency'])}" for cost in row.block_costs)
 
 
 def shows_blocks(rows: Sequence[Row]) -> bool:
@@ -62,11 +63,18 @@ def _figure(entry: Latency | None, key: str) -> float | None:
 
 
 def _median(row: Row, entry: Latency | None, labelled: bool) -> str:
-    median = _figure(entry, "median_ms")
-    if median is None:
-        return FAILED if entry or row.combination["error"] else UNEVEN if block_medians(row) else NOT_MEASURED
-    label = f" {entry['source']} {entry['device']}" if labelled and entry else ""
-    return four_digits(median) + label
+    if entry is None and block_medians(row):
+        return UNEVEN
+    if entry is None and row.combination["error"]:
+        return FAILED
+    origin = f" {entry['source']} {entry['device']}" if labelled and entry and entry["median_ms"] is not None else ""
+    return _milliseconds(entry) + origin
+
+
+def _milliseconds(entry: Latency | None) -> str:
+    if entry is None:
+        return NOT_MEASURED
+    return FAILED if entry["median_ms"] is None else four_digits(entry["median_ms"])
 
 
 def _interval(entry: Latency | None) -> str:

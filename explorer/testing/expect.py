@@ -30,7 +30,7 @@ def expect(holds: bool, expected: str, came: object) -> None:
 def expect_close(
     came: Tensor, wanted: Tensor, expected: str, *, rtol: float | None = None, atol: float | None = None
 ) -> None:
-    """Raises: Unmet unless shape, dtype and, within the tolerance of the dtype, all numbers are the same; nan never is."""
+    """Raises: Unmet unless shape and dtype are the same, and all numbers within the tolerance of the dtype."""
     try:
         torch.testing.assert_close(came, wanted, rtol=rtol, atol=atol)
     except AssertionError as error:
@@ -47,5 +47,5 @@ def expect_like(came: object, shape: tuple[int, ...], dtype: torch.dtype, what: 
 
 
 def not_declared(reason: str) -> NoReturn:
-    """Leaves a check out, because the component does not declare what it is about; test runners report it as skipped."""
+    """Leaves a check out: the component does not declare what it is about. Test runners report it as skipped."""
     raise SkipTest(reason)

@@ -26,12 +26,12 @@ from explorer.testing.values import required_values
 
 DIM, HEADS, LAYERS, VOCAB, BATCH, TOKENS = 16, 4, 2, 32, 2, 5
 HEAD_DIM = DIM // HEADS
+LONGEST = TOKENS + 2
 SITE = Site(index=0, total=4, sublayer=0, sublayers=2, layer=0, layers=LAYERS, decoder_layers=LAYERS)
 
 _SIZES: Mapping[str, Any] = {"dim": DIM, "heads": HEADS, "layers": LAYERS, "vocab": VOCAB}
 _ALONE: Mapping[str, Any] = {"attention": "none", "feedforward": "none", "residual": "none", "placement": "none"}
 _TRIES = 500
-_LONGEST = TOKENS + 2  # tokens of the longest text of any check
 
 Changes = Mapping[str, Any]
 _NOTHING: Changes = {}
@@ -72,9 +72,14 @@ class Toy:
 
     @cached_property
     def placements(self) -> tuple[str, ...]:
-        """The norm placements that the residual of the toy declares."""
+        """The norm placements that the residual of the toy declares.
+
+        Raises: Unmet where it is none.
+        """
         plan = load({**_SIZES, **self.written(), "placement": "none"}, registry=self.registry).plan()
-        residual: Residual = plan.stack.residual.build({"dim": DIM, "site": SITE})
+        residual = plan.stack.residual.build({"dim": DIM, "site": SITE})
+        if not isinstance(residual, Residual):
+            raise Unmet("an explorer.Residual", type(residual).__name__)
         return type(residual).placements
 
     @cached_property
@@ -89,7 +94,7 @@ class Toy:
     def refusal(self) -> ExplorerError | None:
         """Why these parameters are not to be used: they are refused, or too small for a text of a few tokens."""
         try:
-            self.model()(ids(tokens=_LONGEST))
+            self.model()(ids(tokens=LONGEST))
         except (BlueprintError, RefusedError, UsageError) as error:
             return error
         return None
@@ -121,7 +126,9 @@ class Toy:
     def chosen(self) -> Chosen:
         """The component with its parameters as a plan holds them."""
         stack = self.plan().stack
-        return {"residual": stack.residual}.get(self.kind) or getattr(stack.base, self.kind)
+        found = {**vars(stack.base), "residual": stack.residual}[self.kind]
+        assert isinstance(found, Chosen), found
+        return found
 
     def bare(self, *, dtype: torch.dtype = torch.float32, changes: Changes = _NOTHING) -> Any:
         """What its constructor makes of a menu without positions and activations: of a norm, activation, position."""

@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
-from explorer import Norm, Position, Visible, attend
-from explorer.assembly.cache import CacheView
+from explorer import CacheView, Norm, Position, Visible, attend
 from explorer_attentions.steps import ACROSS, in_heads, is_cross, placed, source
 
 

@@ -4,8 +4,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from explorer import Position, Visible, attend
-from explorer.assembly.cache import CacheView
+from explorer import CacheView, Position, Visible, attend
 from explorer_attentions.steps import ACROSS, is_cross, placed, source
 
 

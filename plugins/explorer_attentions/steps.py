@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from explorer import Position, Visible
-from explorer.assembly.cache import CacheView
+from explorer import CacheView, Position, Visible
 
 ACROSS = Visible(causal=False)  # a context is read whole
 

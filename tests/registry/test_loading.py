@@ -198,10 +198,11 @@ def test_an_entry_point_whose_name_no_blueprint_can_write(name, site, load):
 
 
 VALUES = {  # value of an entry point, part of the reason
-    "lost": "its metadata names the module 'lost', which is not there: reinstall lab-dist",
-    "lost.norms": "its metadata names the module 'lost', which is not there: reinstall lab-dist",
-    "lab.lost": "its metadata names the module 'lab.lost', which is not there: reinstall lab-dist",
+    "lost": "its metadata names the module 'lost', which is not there; reinstall lab-dist",
+    "lost.norms": "its metadata names the module 'lost', which is not there; reinstall lab-dist",
+    "lab.lost": "its metadata names the module 'lab.lost', which is not there; reinstall lab-dist",
     "lab:lost": "import of lab:lost failed: AttributeError",
+    "folder": "the module 'folder', which has no file: a folder without __init__.py is no package; reinstall lab-dist",
     "not a module": "import of not a module failed",
     "lab:Norm": "it implements no hook",
 }
@@ -209,6 +210,7 @@ VALUES = {  # value of an entry point, part of the reason
 
 @pytest.mark.parametrize(("value", "part"), VALUES.items())
 def test_an_entry_point_that_leads_nowhere(value, part, site, load):
+    (site.folder / "folder").mkdir()  # as a project is that bears the name of its package
     site.module("lab", site.norms("labnorm"))
     site.install("lab-dist", {"lab": value})
     assert part in reason(load(), "lab")
@@ -377,6 +379,7 @@ MISSING = {  # what is written after -p, message
     "lost.module": "-p lost.module: no module is called that",
     "json.lost": "-p json.lost: no module is called that",
     "lost.py": "-p lost.py: there is no such file",
+    "folder": "-p folder: only a folder is called that, without an __init__.py",
     "./folder.py": "-p ./folder.py: there is no such file",
     "folder/": "-p folder/: write the name of a module or the path of a .py file",
     "./folder": "-p ./folder: write the name of a module",
@@ -393,6 +396,7 @@ def test_a_module_that_is_not_there_is_a_usage_error(name, message, here, site, 
     for file in ("my-norms.py", "json.py", "torch.py", "wave.py"):
         write(here, file, site.norms("mynorm"))
     write(here, "folder.py/inner.py", "")
+    write(here, "folder/inner.py", "")
     before = {name: sys.modules.get(name) for name in ("json", "torch", "wave")}
     with pytest.raises(UsageError) as caught:
         load(name)

@@ -10,7 +10,7 @@ import pytest
 
 from explorer.report.comparison import comparisons
 from explorer.report.csv_text import csv_text
-from explorer.report.frame import COUNTS, columns, rows
+from explorer.study.frame import COUNTS, columns, rows
 from explorer.report.json_text import json_text
 from explorer.report.markdown import escaped, markdown
 

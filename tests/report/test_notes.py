@@ -47,6 +47,8 @@ def test_latency_of_each_block_of_an_uneven_stack(make: SimpleNamespace) -> None
     for cost, median in zip(document["combinations"][0]["costs"][:2], (1.5, 2.5), strict=True):
         cost["latency"] = {"source": "measured", "device": "cpu", "median_ms": median}
     assert by_head(document)["block latency ms"] == ("local 1.500, global 2.500",)
+    document["combinations"][0]["costs"][1]["latency"] = None
+    assert by_head(document)["block latency ms"] == ("local 1.500, global not measured",)
 
 
 def test_why_active_parameters_are_unknown(make: SimpleNamespace) -> None:

@@ -58,6 +58,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = MappingProxyType(
             masks.causal_is_a_mask,
             dropout.picked_dropout_acts,
             cross.crosses,
+            position.stays_with_the_stack,
         ),
         "residual": _checks(residual.declares_placements, residual.silent_sublayers),
         "feedforward": _checks(dropout.picked_dropout_acts),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from explorer.assembly.model import Model
+from explorer.blueprint.fields import FIELDS
 from explorer.testing.checks.decoding import expect_decodes
 from explorer.testing.checks.model import expect_gradients
 from explorer.testing.expect import expect, expect_close, expect_like, not_declared
@@ -44,4 +45,5 @@ def _decoder(toy: Toy) -> Model:
     if "context" not in wiring.names:
         not_declared(f"attention '{toy.component.label}': its forward takes no `context`")
     crossing = toy.written()[toy.kind]
-    return toy.model({toy.kind: "mha", "layers": 1, "encoder": {}, "decoder": {"cross_attention": crossing}})
+    default = FIELDS[toy.kind].default
+    return toy.model({toy.kind: default, "layers": 1, "encoder": {}, "decoder": {"cross_attention": crossing}})

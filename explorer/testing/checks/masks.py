@@ -42,7 +42,8 @@ def mask_hides(toy: Toy) -> None:
     block = toy.alone().eval()
     require_mask(block)
     out = _run(block, vectors(), hide_column(1))
-    _expect_unmoved(out, _run(block, _changed(1), hide_column(1)), 1, rows=(0, 2, 3, 4), why="under a mask that hides it")
+    other = _run(block, _changed(1), hide_column(1))
+    _expect_unmoved(out, other, 1, rows=(0, 2, 3, 4), why="under a mask that hides it")
 
 
 @torch.no_grad()
@@ -54,7 +55,7 @@ def mask_broadcasts(toy: Toy) -> None:
     out = _run(block, vectors(), mask)
     shapes = ((1, 1, TOKENS, TOKENS), (BATCH, 1, TOKENS, TOKENS), (BATCH, HEADS, TOKENS, TOKENS))
     for shape in shapes:
-        expect_close(_run(block, vectors(), mask.expand(shape)), out, f"a mask of shape {shape} to act as its {{T, S}}")
+        expect_close(_run(block, vectors(), mask.expand(shape)), out, f"a mask of shape {shape} to act as (T, S) does")
     padding = torch.ones(BATCH, 1, 1, TOKENS, dtype=torch.bool)
     padding[1, ..., 1] = False
     out = _run(block, vectors(), padding)

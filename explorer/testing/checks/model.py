@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from explorer.testing.expect import expect, expect_close, expect_like
-from explorer.testing.toy import BATCH, TOKENS, VOCAB, Toy, ids, vectors
+from explorer.testing.toy import BATCH, LONGEST, TOKENS, VOCAB, Toy, ids, vectors
 
 _ALL_DROPOUT = {"dropout": {"embedding": 0.5, "attention": 0.5, "activation": 0.5, "sublayer": 0.5}}
 
@@ -55,7 +55,7 @@ def repeatable_in_eval(toy: Toy) -> None:
     model = toy.model(_ALL_DROPOUT).eval()
     kept = {name: value.clone() for name, value in model.state_dict().items()}
     first = model(ids())
-    model(ids(3, 7, seed=1))  # another shape in between: nothing of it may stay
+    model(ids(BATCH + 1, LONGEST, seed=1))  # another shape in between: nothing of it may stay
     expect_close(model(ids()), first, "the same output for the same input in evaluation", rtol=0, atol=0)
     for name, value in model.state_dict().items():
         expect_close(value, kept[name], f"evaluation to leave {name} as it was", rtol=0, atol=0)

@@ -1,9 +1,12 @@
 """All costs of a result as plain rows with exact numbers: one per combination, workload, scope and block name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from explorer.report.document import Combination, Cost, Document, cost_layers, cost_params
+Document = Mapping[str, Any]
+Combination = Mapping[str, Any]
+Cost = Mapping[str, Any]
+Workload = Mapping[str, Any]
 
 IDENTITY = ("id", "label")
 STATE = ("baseline", "baseline_id", "skipped", "error")
@@ -63,3 +66,19 @@ def _cost(combination: Combination, cost: Cost) -> list[Any]:
         "; ".join(cost["incomplete"]),
         *(latency.get(key) for key in LATENCY),
     ]
+
+
+def cost_params(combination: Combination, cost: Cost) -> int | None:
+    """The parameters of what a cost entry describes: the whole model, or the block of that name."""
+    params = combination["params"]
+    named: dict[str, int] = {block["name"]: block["params"] for block in params["blocks"]}
+    found: int | None = params["model"] if cost["scope"] == "model" else named.get(cost["name"], params["block"])
+    return found
+
+
+def cost_layers(combination: Combination, cost: Cost) -> int | None:
+    """How many layers are the block that a cost entry describes; None for the whole model."""
+    if cost["scope"] == "model":
+        return None
+    named: dict[str, int] = {block["name"]: block["layers"] for block in combination["params"]["blocks"]}
+    return named.get(cost["name"])
