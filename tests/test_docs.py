@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from explorer.__main__ import main
+from explorer.blueprint.fields import FIELDS
+from explorer.registry.kinds import KINDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -37,7 +40,9 @@ def blocks(page: Path) -> Iterator[Fenced]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder with the repository's blueprints, as a reader has it."""
     (tmp_path / "blueprints").symlink_to(ROOT / "blueprints")
-    shutil.copytree(ROOT / "tests" / "fixtures" / "lab_norms", tmp_path / "lab_norms", dirs_exist_ok=True)
+    lab = ROOT / "tests" / "fixtures" / "lab_norms"
+    shutil.copy(lab / "example.yaml", tmp_path)
+    monkeypatch.syspath_prepend(str(lab / "src"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -45,7 +50,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page(
+    page: Path, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     names: dict[str, object] = {}
     for block in blocks(page):
         place = f"{page.name}:{block.line}"
@@ -55,16 +62,19 @@ def test_page(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> N
             exec(compile(block.text, place, "exec"), names)
             capsys.readouterr()
         elif block.language == "console":
-            run_commands(block, place, capsys)
+            run_commands(block, place, capsys, monkeypatch)
 
 
-def run_commands(block: Fenced, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+def run_commands(
+    block: Fenced, place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Run each `$ explorer ...`; output that a page shows must be what is printed, error messages included."""
     for command, shown in commands(block.text):
         if command[0] != "explorer":
             continue
+        monkeypatch.setattr(sys, "argv", command)
         with pytest.raises(SystemExit) as stopped:
-            main(command[1:])
+            main()
         printed = capsys.readouterr()
         expected = [line.rstrip() for line in shown]
         is_error = bool(stopped.value.code)
@@ -79,6 +89,27 @@ def commands(text: str) -> Iterator[tuple[list[str], list[str]]]:
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         line, *shown = part.rstrip("\n").split("\n")
         yield shlex.split(line), shown
+
+
+INCLUDED = re.compile(r"^<!-- file: (\S+) -->\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_included_files_are_what_the_page_shows(page: Path) -> None:
+    for name, shown in INCLUDED.findall(page.read_text(encoding="utf-8")):
+        assert (ROOT / name).read_text(encoding="utf-8") == shown, f"{page.name}: include {name} again"
+
+
+def test_every_hook_is_documented() -> None:
+    text = (ROOT / "docs" / "writing-a-plugin.md").read_text(encoding="utf-8")
+    for kind in KINDS.values():
+        assert f"`{kind.hook}()`" in text
+        assert all(name in text for name in kind.menu)
+
+
+def test_every_field_is_documented() -> None:
+    text = (ROOT / "docs" / "blueprints.md").read_text(encoding="utf-8")
+    assert [name for name in FIELDS if f"`{name}`" not in text] == []
 
 
 def test_readme_commands_are_what_ci_runs() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer.blueprint.tree import MappingNode, ScalarNode, describe, node_of
-from explorer.blueprint.yaml_source import MAX_BYTES, parse, read_blueprint, source_text
+from explorer.blueprint.yaml_source import MAX_BYTES, SourceText, parse_with_problems, read_blueprint, source_text
 from explorer.errors import BlueprintError, Problem, Where, did_you_mean, hints
 
 SUFFIXES = (".yaml", ".yml")
@@ -23,6 +23,7 @@ class Source:
     mapping: MappingNode
     path: str
     encoding: str = "UTF-8"
+    problems: tuple[Problem, ...] = ()  # of single values: the rest is read all the same
 
     @property
     def folder(self) -> Path:
@@ -48,14 +49,17 @@ def open_source(source: str | Path | Mapping[str, Any]) -> Source:
         assert isinstance(node, MappingNode)
         return Source(node, "<mapping>")
     if str(source) == "-":
-        text = source_text(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>")
-        return Source(parse(text.text, "<stdin>"), "<stdin>", text.encoding)
+        return _parsed(source_text(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>"), "<stdin>")
     return _read(find(str(source), Path()) or _missing(str(source)))
 
 
 def _read(path: Path) -> Source:
-    text = read_blueprint(path)
-    return Source(parse(text.text, str(path)), str(path), text.encoding)
+    return _parsed(read_blueprint(path), str(path))
+
+
+def _parsed(text: SourceText, path: str) -> Source:
+    tree, problems = parse_with_problems(text.text, path)
+    return Source(tree, path, text.encoding, tuple(problems))
 
 
 def chain(top: Source) -> list[Source]:

@@ -43,7 +43,8 @@ def load(
     top = open_source(source)
     sources = chain(top)
     where = top.mapping.where if top.is_file else Where(top.path)
-    reader = Reader(registry if registry is not None else load_registry(), where)
+    known = [problem for found in sources for problem in found.problems]
+    reader = Reader(registry if registry is not None else load_registry(), where, known)
     state = _state(sources, sets, reader)
     for node in (e.value for source in sources for e in source.mapping.entries if e.key == "requires"):
         check_requires(node, reader)

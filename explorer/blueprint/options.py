@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from explorer.blueprint.tree import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from explorer.blueprint.yaml_source import parse_value
@@ -91,10 +92,19 @@ def value_node(text: str, where: Where) -> Node:
         raise UsageError(f"{where}: a value is empty")
     name, *parts = split(text, ":")
     if not parts or text[0] in (*_OPEN, *_QUOTES):
-        return parse_value(text, where.file)
+        return _at(where, parse_value(text, where.file))
     if "=" not in parts[0]:
         name, *parts = f"{name}:{parts[0]}", *parts[1:]
     if not parts:
         return ScalarNode(name, where)
     params = MappingNode(tuple(_pairs(":".join(parts), ":", where)), where)
     return MappingNode((Entry(name, where, params),), where)
+
+
+def _at(where: Where, node: Node) -> Node:
+    """The node with the option as its place: line and column inside one word on a command line help nobody."""
+    if isinstance(node, MappingNode):
+        return MappingNode(tuple(Entry(entry.key, where, _at(where, entry.value)) for entry in node.entries), where)
+    if isinstance(node, SequenceNode):
+        return SequenceNode(tuple(_at(where, item) for item in node.items), where)
+    return replace(node, where=where)

@@ -23,20 +23,25 @@ BAD: Final = _Bad()  # what could not be read; its problem is noted
 
 
 class Reader:
-    """Reads values and gathers every problem it meets; ``home`` is the place of problems that stand nowhere else."""
+    """Reads values and gathers every problem it meets.
 
-    def __init__(self, registry: Registry, home: Where = NOWHERE):
+    home: the place of problems that stand nowhere else. known: problems from before; at their places there is no other.
+    """
+
+    def __init__(self, registry: Registry, home: Where = NOWHERE, known: Iterable[Problem] = ()):
         self.registry = registry
         self.home = home
-        self.problems: list[Problem] = []
+        self.problems: list[Problem] = list(known)
+        self._spoilt = {problem.where for problem in self.problems if problem.where.line is not None}
 
     def afresh(self) -> Reader:
         """A reader without problems."""
         return Reader(self.registry, self.home)
 
     def problem(self, where: Where, path: str, message: str, lines: Iterable[str | None] = ()) -> _Bad:
-        place = self.home if where == NOWHERE else where
-        self.problems.append(Problem(place, path, message, hints(*dict.fromkeys(lines))))
+        if where not in self._spoilt:
+            place = self.home if where == NOWHERE else where
+            self.problems.append(Problem(place, path, message, hints(*dict.fromkeys(lines))))
         return BAD
 
     def raise_problems(self) -> None:

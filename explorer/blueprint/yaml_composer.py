@@ -65,18 +65,20 @@ class Composer:
         self._values = 0
         self._deepest = 0
 
-    def document(self) -> Node:
-        """The tree; null where the text holds nothing. Raises BlueprintError with all problems at once."""
+    def document(self) -> tuple[Node, list[Problem]]:
+        """The tree, null where the text holds nothing, and the problems of what it holds.
+
+        What cannot be used stands as text or null in the tree, so that the rest can still be read. Raises BlueprintError
+        where nothing after a place can be.
+        """
         self._next()                            # the start of the stream
         if isinstance(self._next(), yaml.StreamEndEvent):
-            return ScalarNode(None, Where(self._file))
+            return ScalarNode(None, Where(self._file)), []
         root = self._node(self._next(), "", 1)
         self._next()                            # the end of the document
         if isinstance(self._next(), yaml.DocumentStartEvent):
             self._report(self._here, "", "a second document starts here", "a blueprint is one document")
-        if self._problems:
-            raise BlueprintError(self._problems)
-        return root
+        return root, self._problems
 
     def _node(self, event: yaml.Event, path: str, depth: int) -> Node:
         assert isinstance(event, yaml.NodeEvent), f"no node starts with {event}"

@@ -108,9 +108,19 @@ def parse(text: str, file: str | None) -> MappingNode:
 
     Raises BlueprintError with every problem of the text at once; only after a syntax error the rest stays unread.
     """
-    node = parse_value(text, file)
+    tree, problems = parse_with_problems(text, file)
+    if problems:
+        raise BlueprintError(problems)
+    return tree
+
+
+def parse_with_problems(text: str, file: str | None) -> tuple[MappingNode, list[Problem]]:
+    """As ``parse``, with the problems of single values beside the tree. Raises BlueprintError where there is no tree."""
+    node, problems = Composer(text, file).document()
     if isinstance(node, MappingNode):
-        return node
+        return node, problems
+    if problems:
+        raise BlueprintError(problems)
     if isinstance(node, ScalarNode) and node.value is None:
         raise BlueprintError(Problem(Where(file), "", _EMPTY, (_EMPTY_HINT,)))
     message = f"a blueprint is a mapping of fields, not {describe(node)}"
@@ -119,4 +129,7 @@ def parse(text: str, file: str | None) -> MappingNode:
 
 def parse_value(text: str, file: str | None) -> Node:
     """As ``parse``, for a text that is any one value, as in ``--set PATH=VALUE``; an empty one is null."""
-    return Composer(text, file).document()
+    node, problems = Composer(text, file).document()
+    if problems:
+        raise BlueprintError(problems)
+    return node

@@ -31,11 +31,12 @@ def namer(document: Document) -> Namer:
 def _words(axis: str, values: Sequence[str]) -> dict[str, str]:
     """A component without its parameters where its name says which it is; a plain value with the field it is for."""
     components = Counter(value.partition(":")[0] for value in values)
+    told_apart = "as_written" not in values  # which may be the same component with other parameters
     found = {}
     for value in values:
         component = value.partition(":")[0]
         if "." in axis or value in _PLAIN_WORDS or not _NAME.match(value):
             found[value] = f"{axis.rpartition('.')[2]}={value}"
-        elif _WITH_PARAMETERS.match(value) and components[component] == 1:
+        elif told_apart and _WITH_PARAMETERS.match(value) and components[component] == 1:
             found[value] = component
     return found

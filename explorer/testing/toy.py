@@ -62,6 +62,8 @@ class Toy:
         """
         if self.given is not None:
             return self.given
+        if not any(parameter.required for parameter in self.component.schema.parameters.values()):
+            return _NOTHING
         refusal: ExplorerError | None = None
         for values in itertools.islice(required_values(self.component.schema, self.registry), _TRIES):
             refused = Toy(self.component, self.registry, values).refusal()
@@ -113,10 +115,10 @@ class Toy:
         return build_model(self.plan(changes), device=device, dtype=dtype)
 
     def block(
-        self, changes: Changes = _NOTHING, *, device: str = "cpu", dtype: torch.dtype | None = None
+        self, changes: Changes = _NOTHING, name: str | None = None, *, dtype: torch.dtype | None = None
     ) -> BlockModule:
-        """One layer, from vectors to vectors."""
-        return build_block(self.plan(changes), device=device, dtype=dtype)
+        """One layer, from vectors to vectors; `name` where there are several."""
+        return build_block(self.plan(changes), name, device="cpu", dtype=dtype)
 
     def alone(self, changes: Changes = _NOTHING) -> BlockModule:
         """One layer that is this attention or feed-forward and nothing else: no norm, no residual."""

@@ -138,6 +138,7 @@ def test_a_resting_axis_is_a_dash(make: SimpleNamespace) -> None:
 NAMES = [  # values of an axis, what a table calls the first
     ("norm", ["rmsnorm:eps=1e-05", "layernorm"], "rmsnorm"),
     ("attention", ["gqa:kv_heads=8", "gqa:kv_heads=1"], "gqa:kv_heads=8"),
+    ("attention", ["gqa:kv_heads=8", "as_written"], "gqa:kv_heads=8"),
     ("residual", ["none", "add"], "residual=none"),
     ("layers", ["10", "20"], "layers=10"),
     ("feedforward.hidden", ["{ratio: 4}", "64"], "hidden={ratio: 4}"),

@@ -101,6 +101,8 @@ def same_on_meta(toy: Toy) -> None:
     expect(came == wanted, "on meta the same parameters and buffers as on the CPU", _difference(came, wanted))
     elsewhere = sorted({str(t.device) for t in (*meta.parameters(), *meta.buffers()) if not t.is_meta})
     expect(not elsewhere, "a model on meta to hold nothing anywhere else", f"tensors on {', '.join(elsewhere)}")
+    out = meta(ids().to("meta"))
+    expect(tuple(out.shape) == (BATCH, TOKENS, VOCAB), "a pass on meta to give the output's shape", tuple(out.shape))
     _to_empty(meta)
     meta.load_state_dict(model.state_dict())
     rule = "the same output after to_empty and load_state_dict (a buffer that is not persistent is made anew in _apply)"

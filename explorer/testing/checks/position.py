@@ -56,7 +56,7 @@ def far_places_in_bfloat16(toy: Toy) -> None:
     for act, act_half, x in pairs:
         came = act_half(x.bfloat16(), places).float()
         wanted = f"{act.__name__} from place {_FAR} on in bfloat16 to be near that in float32"
-        # Room for the rounding of x, of a table and of their sum: 2^-8 of values up to 4. A place off by one is far more.
+        # Room for the rounding of x, of a table and of their sum, 2^-8 of values up to 4; one place off is far more.
         expect_close(came, act(x, places), wanted, rtol=0.02, atol=0.04)
 
 

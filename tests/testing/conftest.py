@@ -1,0 +1,35 @@
+"""Made-up packages beside the installed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from explorer.registry.kinds import KINDS
+from explorer.registry.loading import load_registry
+from explorer.registry.registry import Component, Origin, Package, Registry
+from explorer.testing import Case, contract_cases
+
+ORIGIN = Origin("lab_parts", "lab-parts", "0.3")
+
+
+def registry_with(components: Mapping[str, Mapping[str, Any]]) -> Registry:
+    """The installed components and those of package `lab_parts`, {kind: {name: constructor}}."""
+    made = tuple(
+        Component(KINDS[kind], name, constructor, ORIGIN)
+        for kind, table in components.items()
+        for name, constructor in table.items()
+    )
+    return Registry((*load_registry().packages, Package(ORIGIN, made)))
+
+
+@pytest.fixture
+def cases() -> Callable[..., list[Case]]:
+    """`cases({kind: {name: constructor}}, parameters=None)`: the contract over a made-up package."""
+
+    def made(components: Mapping[str, Mapping[str, Any]], parameters: Any = None) -> list[Case]:
+        return contract_cases("lab_parts", parameters=parameters, registry=registry_with(components))
+
+    return made

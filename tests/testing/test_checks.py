@@ -1,0 +1,314 @@
+"""Each check fails for a component that breaks its rule, and none for components that keep the contract."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from explorer import Position, Residual
+from explorer.testing import CHECKS, ContractFailure
+
+
+def _sibling(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+at = _sibling("attentions")
+SHARED = nn.Parameter(torch.ones(16))
+
+
+class Scale(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x):
+        return self.weight.to(x.dtype) * x
+
+
+class HalfStatistics(Scale):
+    def forward(self, x):
+        return self.weight.to(x.dtype) * x / (x * x).mean(-1, keepdim=True).sqrt()
+
+
+class Widens(Scale):
+    """What the usual RMSNorm in Python does to bfloat16 under a float32 weight."""
+
+    def forward(self, x):
+        return self.weight * F.rms_norm(x.float(), x.shape[-1:]).to(x.dtype)
+
+
+class OverBatch(Scale):
+    def forward(self, x):
+        return super().forward(x - x.mean(0))
+
+
+class OverTokens(Scale):
+    def forward(self, x):
+        return super().forward(x - x.mean(-2, keepdim=True))
+
+
+class Unused(Scale):
+    def forward(self, x):
+        return x
+
+
+class Shares(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = SHARED
+
+    def forward(self, x):
+        return self.weight * x
+
+
+class Unregistered(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.weight = torch.randn(dim)
+
+    def forward(self, x):
+        return self.weight * x
+
+
+class Transient(nn.Module):
+    """A buffer outside the state_dict, made in __init__ only."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.register_buffer("scale", torch.full((dim,), 2.0), persistent=False)
+
+    def forward(self, x):
+        return self.scale * x
+
+
+class Elsewhere(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.register_buffer("scale", torch.full((dim,), 2.0, device="cpu"))
+
+    def forward(self, x):
+        return self.scale.to(x.device) * x
+
+
+class Noisy(Scale):
+    def forward(self, x):
+        return x * (self.weight + torch.rand(()))
+
+
+class Counts(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x
+
+
+class MoreOnCpu(Scale):
+    def __init__(self, dim):
+        super().__init__(dim)
+        if not self.weight.is_meta:
+            self.more = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x):
+        return x * self.weight if self.weight.is_meta else x * self.weight * self.more
+
+
+class Breaks(Scale):
+    def forward(self, x):
+        return x * self.weight if x.sum().item() > 0 else x
+
+
+class Uncounted(Scale):
+    def forward(self, x):
+        return x * self.weight * torch.linalg.det(torch.eye(2, device=x.device, dtype=x.dtype))
+
+
+class Choosy(Scale):
+    def __init__(self, dim, *, mode: Literal["good", "bad"] = "good"):
+        super().__init__(dim)
+        self.mode = mode
+
+    def forward(self, x):
+        return x * self.weight if self.mode == "good" else x * float("nan")
+
+
+class Narrows(nn.Module):
+    def forward(self, x):
+        return x.float().square()
+
+
+class Greedy(nn.Module):
+    def forward(self, a, b, c):
+        return a * b * c
+
+
+class Rates(nn.Module):
+    """A feed-forward that ignores its dropout rate."""
+
+    def __init__(self, dim, dropout):
+        super().__init__()
+        self.map = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return self.map(x)
+
+
+class Wrong(Residual):
+    placements = ("pre", "before")
+
+    def write(self, state, y):
+        return state + y
+
+
+class Two(Residual):
+    """Two streams, of which a sublayer gets both."""
+
+    def enter(self, x):
+        return torch.stack([x, x])
+
+    def write(self, state, y):
+        return state + y
+
+    def leave(self, state):
+        return state.sum(0)
+
+
+class Remembers(Residual):
+    """Adds what an earlier pass wrote."""
+
+    def __init__(self):
+        super().__init__()
+        self.before = 0.0
+
+    def write(self, state, y):
+        self.before, old = self.before + 1.0, self.before
+        return state + y + old
+
+
+class Twice(nn.Module):
+    def forward(self, x):
+        return x + x
+
+
+class FromZero(Position):
+    def embed(self, x, positions):
+        return x + torch.arange(x.shape[-2], device=x.device).to(x.dtype)[:, None]
+
+
+class Rounded(Position):
+    """Angles from a place in the dtype of x."""
+
+    def rotate(self, x, positions):
+        return x + torch.sin(positions.to(x.dtype))[:, None]
+
+
+class BiasFromZero(Position):
+    def bias(self, T, S, offset):
+        return torch.arange(T)[:, None] - torch.arange(S) + 0.0
+
+
+class HighBias(Position):
+    def bias(self, T, S, offset):
+        return torch.zeros(T, S, 3)
+
+
+BREAKS = [  # kind, component, the check that fails, what its message says
+    ("norm", Shares, "builds", "share no parameter"),
+    ("norm", Widens, "keeps_shape_and_dtype", "float32"),
+    ("norm", HalfStatistics, "float16_does_not_overflow", "|x| = 300"),
+    ("norm", OverBatch, "batch_rows_independent", "row 0 to stay as it is"),
+    ("norm", OverTokens, "hides_the_future", "tokens 0 to 0 to stay"),
+    ("norm", OverTokens, "cache_equals_full_pass", "1 + 1 + 1 + 1 + 1 tokens"),
+    ("norm", Unused, "gradients", "norm.weight to receive a gradient of shape (16,)"),
+    ("norm", Unregistered, "state_dict_round_trip", "another seed"),
+    ("norm", Transient, "same_on_meta", "to_empty"),
+    ("norm", Elsewhere, "same_on_meta", "tensors on cpu"),
+    ("norm", MoreOnCpu, "same_on_meta", "norm.more: None for (16,) torch.float32"),
+    ("norm", MoreOnCpu, "parameters_add_up", "the sum over parameters()"),
+    ("norm", Noisy, "repeatable_in_eval", "the same output for the same input"),
+    ("norm", Counts, "repeatable_in_eval", "calls as it was"),
+    ("norm", Breaks, "compiles", "graph"),
+    ("norm", Uncounted, "every_operator_counted", "linalg"),
+    ("norm", Choosy, "other_settings_work", "with mode: bad"),
+    ("activation", Narrows, "keeps_shape_and_dtype", "in torch.bfloat16"),
+    ("activation", Greedy, "keeps_shape_and_dtype", "3 required arguments"),
+    ("attention", at.TrueMeansHidden, "mask_hides", "under a mask that hides it"),
+    ("attention", at.IgnoresMask, "mask_hides", "under a mask that hides it"),
+    ("attention", at.NanRows, "masked_out_row", "finite outputs"),
+    ("attention", at.MeanOfAllValues, "masked_out_row", "the query sees none of them"),
+    ("attention", at.FlatMasksOnly, "mask_broadcasts", "broadcast"),
+    ("attention", at.FirstColumns, "cache_equals_full_pass_under_a_mask", "through the cache"),
+    ("attention", at.TopLeft, "cache_equals_full_pass", "through the cache"),
+    ("attention", at.NoTriangle, "hides_the_future", "to stay as they are when token 1 changes"),
+    ("attention", at.NoTriangle, "causal_is_a_mask", "under a triangular mask"),
+    ("attention", at.AlwaysCausal, "causal_is_a_mask", "the future stays hidden"),
+    ("attention", at.AlwaysCausal, "window_hides", "outside the window of 2"),
+    ("attention", at.AlwaysCausal, "centred_window_hides", "outside the centred window of 3"),
+    ("attention", at.WindowOffByOne, "window_hides", "outside the window of 2"),
+    ("attention", at.KeepsTooFew, "cache_equals_full_pass_in_a_window", "through the cache"),
+    ("attention", at.StartsAgain, "cache_equals_full_pass", "through the cache"),
+    ("attention", at.NeverDrops, "picked_dropout_acts", "in training"),
+    ("attention", at.AlwaysDrops, "picked_dropout_acts", "in evaluation"),
+    ("attention", at.OwnsPosition, "stays_with_the_stack", "mine"),
+    ("attention", at.ForgetsSource, "crosses", "the last token of its source"),
+    ("feedforward", Rates, "picked_dropout_acts", "in training"),
+    ("residual", Wrong, "declares_placements", "before"),
+    ("residual", Scale, "declares_placements", "an explorer.Residual"),
+    ("residual", Two, "silent_sublayers", "what `read` gives"),
+    ("residual", Remembers, "repeatable_in_eval", "the same output"),
+    ("position", Twice, "keeps_shape_and_dtype", "an explorer.Position"),
+    ("position", FromZero, "counts_from_the_start", "embed to give tokens 2 to 4"),
+    ("position", BiasFromZero, "counts_from_the_start", "bias(T - 2, S, 2)"),
+    ("position", Rounded, "far_places_in_bfloat16", "rotate from place 301"),
+    ("position", HighBias, "keeps_shape_and_dtype", "bias to broadcast"),
+]
+
+
+@pytest.mark.parametrize(("kind", "component", "check", "message"), BREAKS)
+def test_a_broken_component_fails_its_check(cases: Any, kind: str, component: Any, check: str, message: str) -> None:
+    (case,) = (case for case in cases({kind: {"broken": component}}) if case.rule.name == check)
+    with pytest.raises(ContractFailure) as failure:
+        case.check()
+    text = str(failure.value)
+    assert text.startswith(f"{kind} 'broken' of lab-parts 0.3 (lab_parts): {check}: expected "), text
+    assert message in text
+    assert "came out:" in text
+
+
+def test_every_check_is_seen_to_fail() -> None:
+    # Inductor shares its test with dynamo: what breaks one breaks the other.
+    checks = {check.name for kind in CHECKS for check in CHECKS[kind] if not check.slow}
+    assert checks - {"shape_and_dtype"} <= {check for _, _, check, _ in BREAKS}
+
+
+def test_a_fair_attention_keeps_the_contract(cases: Any) -> None:
+    for case in cases({"attention": {"fair": at.Fair}}):
+        if not case.slow:
+            case.check()
+
+
+def test_a_missing_module_names_the_plugin(cases: Any) -> None:
+    class Throws(nn.Module):
+        def __init__(self, dim: int) -> None:
+            super().__init__()
+            raise KeyError("weights")
+
+    (case,) = (case for case in cases({"norm": {"throws": Throws}}) if case.rule.name == "builds")
+    with pytest.raises(ContractFailure, match=r"norm 'throws' of lab-parts 0\.3 .*KeyError: 'weights'"):
+        case.check()
+
