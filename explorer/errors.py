@@ -3,7 +3,7 @@
     ExplorerError
      ├─ BlueprintError   what a user wrote in a blueprint: all problems at once, each with its place
      ├─ UsageError       a wrong option or argument
-     ├─ RefusedError     a component cannot be built with these sizes (an error in a blueprint, a skipped row in a study)
+     ├─ RefusedError     a component cannot be built so (an error in a blueprint, a skipped row in a study)
      ├─ PluginError      what a plugin package did wrong; names its distribution and version
      └─ MeasureError     a measurement that failed
 

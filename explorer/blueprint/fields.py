@@ -73,7 +73,7 @@ FIELDS: Mapping[str, Field] = MappingProxyType(
             Field("seed", MODEL, _leaf(Seed), 0, "seed of the initialisation"),
             Field("layers", STACK, Shape(), 1, "int, an item, or a list of items"),
             Field("residual", STACK, _component("residual"), "add", "one per stack"),
-            Field("final_norm", STACK, _component("norm", Literal["auto", True]), "auto", "the norm after the stack"),
+            Field("final_norm", STACK, _component("norm", Literal["auto", "none", True]), "auto", "the norm after the stack"),
             Field("heads", BLOCK, _leaf(Width), MISSING, "query heads"),
             Field("head_dim", BLOCK, _leaf(Width | None), None, "width of a head; null: dim / heads"),
             Field("norm", BLOCK, _component("norm"), "rmsnorm", "norm of the sublayers"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, Literal, get_args, get_origin
 
 from explorer.blueprint.choices import CORE_COMPONENTS, RECORDS
@@ -32,6 +33,7 @@ class Reader:
         self.registry = registry
         self.home = home
         self.problems: list[Problem] = list(known)
+        self._defaults: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._spoilt = {problem.where for problem in self.problems if problem.where.line is not None}
 
     def afresh(self) -> Reader:
@@ -133,15 +135,25 @@ class Reader:
         return BAD if len(self.problems) > before else self._with_defaults(chosen)
 
     def _with_defaults(self, chosen: Chosen) -> Chosen:
-        """The choice with nested components that the constructor names as defaults looked up."""
-        params: dict[str, Any] = dict(chosen.params)
+        """The choice with every default written out: what is equal in force is then equal."""
+        component = chosen.component
+        key = component.kind.name, component.package, component.name
+        if key not in self._defaults:
+            before = len(self.problems)
+            defaults = dict(self._read_defaults(chosen))
+            if len(self.problems) > before:  # a component that is not installed: told at every place
+                return Chosen(component, {**defaults, **chosen.params}, chosen.where, chosen.places)
+            self._defaults[key] = defaults
+        return Chosen(component, {**self._defaults[key], **chosen.params}, chosen.where, chosen.places)
+
+    def _read_defaults(self, chosen: Chosen) -> Iterator[tuple[str, Any]]:
         for parameter in chosen.component.schema.parameters.values():
-            named = parameter.shape.kind is not None and isinstance(parameter.default, str | dict)
-            if named and parameter.name not in params and parameter.shape.leaf_fault(parameter.default):
-                value = self.value(parameter.shape, node_of(parameter.default), parameter.name)
-                if value is not BAD:
-                    params[parameter.name] = value
-        return Chosen(chosen.component, params, chosen.where, chosen.places)
+            if parameter.menu or parameter.required:
+                continue
+            node = node_of(parameter.default)
+            value = self.value(parameter.shape, replace(node, where=chosen.where), parameter.name)
+            if value is not BAD:
+                yield parameter.name, value
 
     def parameter(self, parameter: Parameter, node: Node, path: str) -> Any:
         """One parameter's value; where null is allowed, `none` says the same."""
@@ -166,10 +178,10 @@ class Reader:
     def _null(self, shape: Shape, node: Node, path: str) -> Any:
         if shape.nullable:
             return None
-        if shape.kind is not None and (shape.kind in RECORDS or self.has(shape.kind, "none")):
-            return self.component(shape.kind, ScalarNode("none", node.where), path)
         if offers_none(shape.leaf):
             return self._leaf(shape, ScalarNode("none", node.where), path)
+        if shape.kind is not None and (shape.kind in RECORDS or self.has(shape.kind, "none")):
+            return self.component(shape.kind, ScalarNode("none", node.where), path)
         if shape.kind is not None:
             return self._no_name(shape.kind, node, path, shape.leaf)
         return self.problem(node.where, path, f"must be {shape.text}, not null")

@@ -59,6 +59,8 @@ def _stack_plan(state: State, stack: str) -> StackPlan:
 def _final_norm(value: Any, base: BlockPlan) -> Chosen | None:
     if value == "auto":
         return base.norm if base.placement in NORMS_AT_THE_END else None
+    if value == "none":
+        return None
     return base.norm if value is True else value
 
 

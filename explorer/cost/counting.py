@@ -2,79 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
 
-from explorer.assembly.build import build_block, build_model
 from explorer.assembly.head import LmHead
 from explorer.assembly.model import BlockModule, Model
-from explorer.assembly.positions import Positions
-from explorer.blueprint.plan import ModelPlan, StackPlan
+from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.workload import STORED_BYTES, Workload
-from explorer.cost.observing import active, dtype_of, growth, observe
+from explorer.cost.costs import BlockParams, Cost, Counted, KvBytes, Params
+from explorer.cost.observing import Observed, active, growth, observe
+from explorer.cost.parts import Part, Subjects, longest, parts_of
 from explorer.cost.walk import Subject
 from explorer.errors import RefusedError, UsageError
-
-
-@dataclass(frozen=True)
-class BlockParams:
-    """Parameters of one layer of a block; layers: how many layers of the stack are of it."""
-
-    name: str
-    layers: int
-    params: int
-
-
-@dataclass(frozen=True)
-class Params:
-    """Distinct parameters. model, active, shared: None, None, 0 for a block alone (active is then the block's).
-
-    active: used for one token; None with the reason where that cannot be observed. shared: counted once, used again.
-    """
-
-    blocks: tuple[BlockParams, ...]
-    model: int | None
-    active: int | None
-    active_reason: str | None
-    shared: int
-
-    @property
-    def block(self) -> int | None:
-        """Parameters of a layer, where all layers have as many."""
-        sizes = {block.params for block in self.blocks if block.layers}
-        return sizes.pop() if len(sizes) == 1 else None
-
-
-@dataclass(frozen=True)
-class Cost:
-    """One scope on one workload. FLOPs: 1 multiply-add = 2, matrix products only; train is forward and backward.
-
-    kv_*: None with the reason where the cache cannot be observed. Bytes as in the workload's dtypes.
-    """
-
-    workload: Workload
-    scope: str
-    name: str
-    matmul_flops: int
-    matmul_flops_exact: int | None
-    weight_bytes: int
-    kv_bytes_per_token: int | None
-    kv_bytes_per_token_full_windows: int | None
-    kv_cache_bytes: int | None
-    incomplete: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Everything counted for one plan."""
-
-    params: Params
-    costs: tuple[Cost, ...]
 
 
 def count(plan: ModelPlan, workloads: Sequence[Workload]) -> Counted:
@@ -82,148 +24,101 @@ def count(plan: ModelPlan, workloads: Sequence[Workload]) -> Counted:
 
     Raises: RefusedError where a component or the combination refuses, or a workload cannot run on the plan.
     """
-    counter = _Counter(plan)
+    counter = _Counter(plan, Subjects(plan), parts_of(plan))
     settled = [counter.settled(workload) for workload in workloads]
     return Counted(counter.params(), tuple(cost for workload in settled for cost in counter.costs(workload)))
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A block of a stack."""
-
-    stack: StackPlan
-    name: str
-    layers: int
-
-    @property
-    def label(self) -> str:
-        return self.stack.label(self.name)
-
-    @property
-    def caches(self) -> bool:
-        """An encoder, and a block that is not causal, keep nothing."""
-        return self.stack.name != "encoder" and self.stack.blocks[self.name].causal
-
-
+@dataclass
 class _Counter:
-    """Counts one plan; modules are built once per dtype."""
+    """Counts one plan."""
 
-    def __init__(self, plan: ModelPlan):
-        self.plan = plan
-        self.parts = [_Part(stack, name, layers) for stack in plan.stacks for name, layers in stack.counts.items()]
-        self._modules: dict[tuple[str, str], Subject] = {}
-        self._growths: dict[tuple[str, str], tuple[int, int]] = {}
+    plan: ModelPlan
+    subjects: Subjects
+    parts: tuple[Part, ...]
+    _growths: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     def settled(self, workload: Workload) -> Workload:
+        """The workload with its defaults for this plan."""
         try:
-            full = workload.settled(self._longest, encoder=self.plan.encoder is not None)
+            full = workload.settled(longest(self.plan), encoder=self.plan.encoder is not None)
         except UsageError as error:
             raise RefusedError(str(error)) from error
-        decoders = [part for part in self.parts if part.stack is self.plan.stack]
-        if full.phase == "decode" and not all(part.caches for part in decoders):
+        if full.phase == "decode" and not all(part.caches for part in self._last_stack()):
             raise RefusedError("workload: decode needs a causal stack; with `causal: false` there is no next token")
         return full
 
     def params(self) -> Params:
-        blocks = tuple(BlockParams(p.label, p.layers, _numel(_own(self.block(p).module))) for p in self.parts)
-        if not self.plan.whole:
-            used, reason = active(self.block(self.parts[0])) if len(self.parts) == 1 else (None, _SEVERAL)
-            return Params(blocks, None, used, reason, 0)
-        model = self.model().module
-        assert isinstance(model, Model), model
-        used, reason = active(self.model())
-        return Params(blocks, _numel(model), used, reason, _shared(model))
+        blocks = tuple(BlockParams(p.label, p.layers, _numel(_own(self.subjects.block(p).module))) for p in self.parts)
+        if self.plan.whole:
+            subject = self.subjects.model()
+            assert isinstance(subject.module, Model), subject
+            return Params(blocks, _numel(subject.module), *active(subject), _shared(subject.module))
+        if len(self.parts) > 1:
+            return Params(blocks, None, None, "there are several blocks and no model: write `layers`", 0)
+        return Params(blocks, None, *active(self.subjects.block(self.parts[0])), 0)
 
     def costs(self, workload: Workload) -> Iterator[Cost]:
         for part in self.parts:
-            yield self._block_cost(part, workload)
+            yield self._block(part, workload)
         if self.plan.whole:
-            yield self._model_cost(workload)
+            yield self._model(workload)
 
-    def block(self, part: _Part, dtype: str = "bfloat16") -> Subject:
-        key = part.label, dtype
-        if key not in self._modules:
-            module = build_block(self.plan, part.label, device="meta", dtype=dtype_of(dtype))
-            self._modules[key] = self._subject(module, part.caches, dtype)
-        return self._modules[key]
+    def _last_stack(self) -> list[Part]:
+        return [part for part in self.parts if part.stack is self.plan.stack]
 
-    def model(self, dtype: str = "bfloat16") -> Subject:
-        key = "", dtype
-        if key not in self._modules:
-            module = build_model(self.plan, device="meta", dtype=dtype_of(dtype))
-            caches = all(part.caches for part in self.parts if part.stack is self.plan.stack)
-            self._modules[key] = self._subject(module, caches, dtype)
-        return self._modules[key]
-
-    def _subject(self, module: Model | BlockModule, caches: bool, dtype: str) -> Subject:
-        kept = caches and "cache" not in module.stack.intake.limits
-        return Subject(module, self.plan, kept, dtype_of(dtype))
-
-    @cached_property
-    def _longest(self) -> int | None:
-        """The shortest learned position table."""
-        with torch.device("meta"):
-            positions = [Positions(self.plan.dim).embedding(stack.base) for stack in self.plan.stacks]
-        return min((p.max_tokens for p in positions if p is not None and p.max_tokens is not None), default=None)
-
-    def _block_cost(self, part: _Part, workload: Workload) -> Cost:
-        subject = self.block(part, workload.dtype)
+    def _block(self, part: Part, workload: Workload) -> Cost:
+        subject = self.subjects.block(part, workload.dtype)
         weights = _weight_bytes(_own(subject.module), subject.dtype, workload)
-        if part.stack.name == "encoder" and workload.phase == "decode":
+        if part.in_encoder and workload.phase == "decode":
             # Decode runs no encoder: what it made stands in the decoder's cache.
-            return Cost(workload, "block", part.label, 0, 0, weights, 0, 0, 0, (), ())
-        of_encoder = part.stack.name == "encoder" and workload.source is not None
-        run = _on_source(workload) if of_encoder else workload
-        return self._cost(subject, run, workload, "block", part.label, weights, self._kv([part], workload))
+            return Cost(workload, "block", part.label, 0, 0, weights, KvBytes(0, 0, 0))
+        observed = observe(subject, _on_source(workload) if part.in_encoder else workload)
+        return _cost(workload, "block", part.label, weights, observed, self._kv(part, workload, observed))
 
-    def _model_cost(self, workload: Workload) -> Cost:
-        subject = self.model(workload.dtype)
+    def _model(self, workload: Workload) -> Cost:
+        subject = self.subjects.model(workload.dtype)
         weights = _weight_bytes(subject.module, subject.dtype, workload)
-        parts = [part for part in self.parts if part.layers]
-        return self._cost(subject, workload, workload, "model", self._name, weights, self._kv(parts, workload, True))
+        observed = observe(subject, workload)
+        pieces = [(part.layers, self._kv(part, workload, observed)) for part in self.parts if part.layers]
+        reason = next((kv.reason for _, kv in pieces if kv.reason), None)
+        per_token = sum(layers * (kv.per_token or 0) for layers, kv in pieces)
+        full = sum(layers * (kv.per_token_full or 0) for layers, kv in pieces)
+        kv = KvBytes(None, None, None, reason) if reason else KvBytes(per_token, full, observed.cache_bytes)
+        return _cost(workload, "model", "model", weights, observed, kv)
 
-    _name = "model"
+    def _kv(self, part: Part, workload: Workload, observed: Observed) -> KvBytes:
+        subject = self.subjects.block(part, workload.dtype)
+        if part.caches and not subject.caches:
+            return KvBytes(None, None, None, subject.module.stack.intake.limits["cache"])
+        if observed.failure:
+            return KvBytes(None, None, None, observed.failure)
+        return KvBytes(*self._growth(part, subject, workload), observed.cache_bytes)
 
-    def _cost(
-        self, subject: Subject, run: Workload, shown: Workload, scope: str, name: str, weights: int,
-        kv: tuple[int, int] | str,
-    ) -> Cost:
-        observed = observe(subject, run)
-        counts = observed.counts
-        notes = [f"matmul_flops_exact: {counts.exact_reason}"] if counts.exact_reason else []
-        notes += [f"kv: {kv}"] if isinstance(kv, str) else []
-        open_windows, full_windows = (None, None) if isinstance(kv, str) else kv
-        return Cost(
-            shown, scope, name, counts.matmul_flops, counts.matmul_flops_exact, weights, open_windows, full_windows,
-            None if isinstance(kv, str) else observed.cache_bytes, counts.incomplete, tuple(notes),
-        )
-
-    def _kv(self, parts: Iterable[_Part], workload: Workload, times_layers: bool = False) -> tuple[int, int] | str:
-        """Growth per token, windows open and full; or why it cannot be observed."""
-        growths = []
-        for part in parts:
-            subject = self.block(part, workload.dtype)
-            if part.caches and not subject.caches:
-                return subject.module.stack.intake.limits["cache"]
-            growths.append([n * (part.layers if times_layers else 1) for n in self._growth(part, subject, workload)])
-        return sum(g[0] for g in growths), sum(g[1] for g in growths)
-
-    def _growth(self, part: _Part, subject: Subject, workload: Workload) -> tuple[int, int]:
+    def _growth(self, part: Part, subject: Subject, workload: Workload) -> tuple[int, int]:
         assert workload.kv_dtype is not None, workload
         key = part.label, workload.kv_dtype
         if key not in self._growths:
-            window = part.stack.blocks[part.name].window
             opened = growth(subject, 0, workload.kv_dtype)
-            self._growths[key] = opened, growth(subject, window, workload.kv_dtype) if window else opened
+            full = growth(subject, part.window, workload.kv_dtype) if part.window else opened
+            self._growths[key] = opened, full
         return self._growths[key]
 
 
-_SEVERAL = "there are several blocks and no model: write `layers`"
+def _cost(workload: Workload, scope: str, name: str, weights: int, observed: Observed, kv: KvBytes) -> Cost:
+    counts = observed.counts
+    if counts is None:
+        failure = (f"{scope}: {observed.failure}",)
+        return Cost(workload, scope, name, None, None, weights, kv, (observed.failure or "",), failure)
+    notes = [f"matmul_flops_exact: {counts.exact_reason}"] if counts.exact_reason else []
+    notes += [f"kv: {kv.reason}"] if kv.reason else []
+    dense, exact = counts.matmul_flops, counts.matmul_flops_exact
+    return Cost(workload, scope, name, dense, exact, weights, kv, counts.incomplete, tuple(notes))
 
 
 def _on_source(workload: Workload) -> Workload:
     """The workload as an encoder sees it: its tokens are the source's."""
-    return Workload(**{**vars(workload), "tokens": workload.source, "context": workload.source})
+    return replace(workload, tokens=workload.source, context=workload.source)
 
 
 def _own(module: nn.Module) -> nn.Module:

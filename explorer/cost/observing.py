@@ -17,16 +17,18 @@ from explorer.cost.active import active_parameters
 from explorer.cost.rows import Counts, Row, total
 from explorer.cost.trace import Trace
 from explorer.cost.walk import META, Look, Piece, Run, Step, Subject, walk
+from explorer.errors import ExplorerError
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Observed:
-    """cache_bytes: held after the pass."""
+    """cache_bytes: held after the pass. counts is None, and failure says why, where the pass cannot be run on meta."""
 
-    counts: Counts
+    counts: Counts | None
     cache_bytes: int
+    failure: str | None = None
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -38,7 +40,13 @@ def dtype_of(name: str) -> torch.dtype:
 
 def observe(subject: Subject, workload: Workload) -> Observed:
     """Matrix products of one settled workload and the cache after it; train is forward and backward."""
-    pieces, cache = _observed(subject, workload, _rows)
+    try:
+        pieces, cache = _observed(subject, workload, _rows)
+    except ExplorerError:
+        raise
+    except Exception as error:
+        # Somebody's forward: it may need values (a loop over chosen experts), which meta tensors do not have.
+        return Observed(None, 0, _failure(error))
     rows = [row for piece in pieces for row in piece.seen * piece.times]
     return Observed(total(rows), 0 if cache is None else sum(_held(piece, cache) * piece.times for piece in pieces))
 
@@ -69,7 +77,12 @@ def active(subject: Subject) -> tuple[int | None, str | None]:
         run()
         return 0, None
 
-    pieces = walk(subject, Step(1, 1, 1 if subject.reads_source else None), look)
+    try:
+        pieces = walk(subject, Step(1, 1, 1 if subject.reads_source else None), look)
+    except ExplorerError:
+        raise
+    except Exception as error:
+        return None, _failure(error)
     unknown = next((piece.seen[1] for piece in pieces if piece.seen[0] is None), None)
     # Layers that do the same have weights of their own; embedding, norms and head may share theirs (a tied table).
     with torch.no_grad():
@@ -78,6 +91,11 @@ def active(subject: Subject) -> tuple[int | None, str | None]:
         return None, unknown or reason
     layers = sum((piece.seen[0] or 0) * piece.times for piece in pieces)
     return rest + layers + _position_tables(subject), None
+
+
+def _failure(error: Exception) -> str:
+    first = next(iter(str(error).splitlines()), "")
+    return f"cannot be run on meta: {type(error).__name__}: {first}"
 
 
 def _position_tables(subject: Subject) -> int:
@@ -91,8 +109,9 @@ def _position_tables(subject: Subject) -> int:
 
 def _observed(subject: Subject, workload: Workload, look: Look[T]) -> tuple[list[Piece[T]], Cache | None]:
     train = workload.phase == "train"
-    # A decode step finds the source's keys and values in the cache.
-    source = None if workload.phase == "decode" or not subject.reads_source else workload.source
+    # With tokens held, and for a decode step in any case, the source's keys and values stand in the cache.
+    held = not train and subject.caches and length(workload.context) > length(workload.tokens)
+    source = None if held or workload.phase == "decode" or not subject.reads_source else workload.source
     for merge in (True, False):
         cache, filled = (None, None) if train else _filled(subject, workload, merge)
         pieces = walk(subject, Step(workload.batch, length(workload.tokens), source, cache, train, merge), look)
@@ -132,7 +151,7 @@ def _tokens(layer: Block, cache: Cache) -> int:
 
 def _held(piece: Piece[list[Row]], cache: Cache) -> int:
     """Bytes that the cache holds for the attentions of a piece."""
-    if piece.layer is None:
+    if piece.layer is None or not piece.cached:
         return 0
     return sum(cache.views[slot].held().total for slot in slots(piece.layer))
 

@@ -61,11 +61,15 @@ class Step:
 
 @dataclass
 class Piece(Generic[T]):
-    """What was seen of one distinct piece, and how often the model does it. layer: the layer that was looked at."""
+    """What was seen of one distinct piece, and how often the model does it.
+
+    layer: the layer that was looked at. cached: whether it used the step's cache.
+    """
 
     seen: T
     times: int = 1
     layer: Block | None = None
+    cached: bool = False
 
 
 def walk(subject: Subject, step: Step, look: Look[T]) -> list[Piece[T]]:
@@ -102,7 +106,8 @@ class _Walker(Generic[T]):
             context = self._stack(model, model.encoder, plan.encoder, source, Pass(ids=self._ids(source)))
         x = self._input(step.tokens)
         intake = model.stack.intake
-        run = Pass(context=intake.context(self._vectors(step.tokens), context, step.cache), cache=step.cache, ids=self._ids(x))
+        read = intake.context(self._vectors(step.tokens), context, step.cache)
+        run = Pass(context=read, cache=step.cache, ids=self._ids(x))
         h = self._stack(model, model.stack, plan.stack, x, run)
         head = model.head
         if head is not None:
@@ -116,7 +121,7 @@ class _Walker(Generic[T]):
         ids = None if self.subject.plan.vocab is None else self._token_ids(step.tokens)
         state = module.stack.enter(x)
         run = Pass(context=context, cache=step.cache, ids=ids)
-        self._piece("layer", lambda: module.block(_leaf(state, step.train), run), module.block)
+        self._piece("layer", lambda: module.block(_leaf(state, step.train), run), run, module.block)
 
     def _stack(self, model: Model, stack: Stack, plan: StackPlan, x: Tensor, run: Pass) -> Any:
         offset = 0 if run.cache is None else run.cache.offset
@@ -125,24 +130,27 @@ class _Walker(Generic[T]):
             assert isinstance(layer, Block), layer
             alike = likeness(layer) if self.step.merge and not shares(layer) else index
             key = plan.name, name, alike, signature(state), signature(run.context)
-            state = self._piece(key, lambda layer=layer, state=state: layer(state, run), layer)  # type: ignore[misc]
+            state = self._piece(key, lambda layer=layer, state=state: layer(state, run), run, layer)  # type: ignore[misc]
         return self._piece((plan.name, "out"), lambda: stack.close(state))
 
-    def _piece(self, key: Any, run: Run, layer: Block | None = None) -> Any:
+    def _piece(self, key: Any, do: Run, run: Pass | None = None, layer: Block | None = None) -> Any:
         """Look at a piece unless one like it was seen; its output, as the next piece's input."""
         if key in self.pieces:
             self.pieces[key].times += 1
             return self._outputs[key]
         output: list[Any] = []
+        shared = {} if run is None else run.shared
 
         def once() -> Any:
-            output.append(run())
+            output.append(do())
             if self.step.train:
-                backward(output[0])
+                backward([output[0], shared])
             return output[0]
 
-        self.pieces[key] = Piece(self.look(once, layer), layer=layer)
+        seen = self.look(once, layer)
+        self.pieces[key] = Piece(seen, layer=layer, cached=run is not None and run.cache is not None)
         self._outputs[key] = _leaf(output[0], self.step.train)
+        shared.update(_leaf(shared, self.step.train))
         return self._outputs[key]
 
     def _input(self, tokens: int) -> Tensor:
@@ -185,8 +193,8 @@ def _leaf(state: Any, train: bool) -> Any:
 
 
 def backward(out: Any) -> None:
-    """Backward from everything in a state that requires gradients."""
-    tensors = [tensor for tensor in tensors_in(out) if tensor.requires_grad]
+    """Backward from everything in a state that was computed from something with gradients."""
+    tensors = [tensor for tensor in tensors_in(out) if tensor.grad_fn is not None]
     if tensors:
         torch.autograd.backward(tensors, [torch.empty_like(tensor) for tensor in tensors])
 

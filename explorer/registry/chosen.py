@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from explorer.errors import NOWHERE, PluginError, RefusedError, Where
+from explorer.registry.blame import told
 from explorer.registry.parameters import Parameter
 from explorer.registry.registry import Component
 from explorer.registry.words import inner_text
@@ -98,7 +99,7 @@ class Chosen:
                 raise
             if _is_too_large(error):
                 raise self._refusal(f"its sizes cannot be built: {_first_line(error)}") from error
-            raise PluginError(f"{self._who} failed to build: {type(error).__name__}: {error}") from error
+            raise PluginError(f"{self._who} failed to build: {told(error)}") from error
         return self._checked(built)
 
     def _checked(self, built: Any) -> Any:

@@ -7,10 +7,7 @@ components count only once all of its hooks have returned and all signatures can
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.metadata
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,9 +19,10 @@ import pluggy
 
 from explorer.errors import ExplorerError, PluginError, UsageError, did_you_mean
 from explorer.registry import hookspecs
-from explorer.registry import modules as modules_of_p
+from explorer.registry.blame import told
 from explorer.registry.discovery import Found, discover
 from explorer.registry.kinds import KINDS, Kind
+from explorer.registry.modules import import_named
 from explorer.registry.names import name_fault
 from explorer.registry.registry import Broken, Component, Origin, Package, Registry
 
@@ -83,7 +81,7 @@ def _with_named(packages: Sequence[Package], name: str) -> list[Package]:
     """The packages and the one of ``-p name``, which may be among them already."""
     with _prefixed(f"-p {name}"):
         with _failing("import"):
-            module = modules_of_p.import_named(name)
+            module = import_named(name)
         if any(other.plugin is module for other in packages):
             return [*packages]
         for other in packages:
@@ -170,7 +168,7 @@ def _failing(what: str) -> Iterator[None]:
     except (PluginError, UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise PluginError(f"{what} failed: {type(error).__name__}: {_message(error)}") from error
+        raise PluginError(f"{what} failed: {told(error)}") from error
 
 
 @contextlib.contextmanager
@@ -179,19 +177,6 @@ def _prefixed(text: str) -> Iterator[None]:
         yield
     except PluginError as error:
         raise PluginError(f"{text}: {error}") from error
-
-
-def _message(error: BaseException) -> str:
-    """What is said, and the line of the plugin where it was raised (a syntax error knows it itself)."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.msg} ({error.filename}:{error.lineno})"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in _IMPORTERS]
-    frames = [frame for frame in frames if not frame.filename.startswith("<frozen ")]
-    return f"{error} ({frames[-1].filename}:{frames[-1].lineno})" if frames else str(error)
-
-
-# Files that stand in a traceback without being the plugin's.
-_IMPORTERS = frozenset({__file__, modules_of_p.__file__, importlib.__file__, importlib.metadata.__file__})
 
 
 def _location(name: str) -> str | None:

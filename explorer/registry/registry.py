@@ -183,7 +183,7 @@ class Registry:
         if found:
             offers = " and ".join(f"{c.origin} ({c.package})" for c in found)
             raise NameProblem(
-                f"{len(found)} packages offer the {kind} '{bare}': {offers}",
+                f"{'two' if len(found) == 2 else len(found)} packages offer the {kind} '{bare}': {offers}",
                 tuple(f"write '{c.package}:{c.name}' for the one of {c.origin}" for c in found),
             )
         unknown_package = colon and package not in self._package_names()

@@ -8,7 +8,7 @@ from typing import Any
 
 from explorer.blueprint.combinations import Combination
 from explorer.blueprint.plan import ModelPlan
-from explorer.blueprint.workload import Workload
+from explorer.blueprint.workload import STORED_BYTES, Workload
 from explorer.latency.clock import Call
 
 OnProgress = Callable[[str, int, int], None]
@@ -40,7 +40,7 @@ def measure_rows(
         if cost["scope"] == "block" and combination.plan is not None and _runs(cost)
     }
     candidates = [
-        Candidate(key, partial(_ready, plan, cost["name"], Workload(**cost["workload"]), where), _least_bytes(cost))
+        Candidate(key, partial(_ready, plan, cost["name"], Workload(**cost["workload"]), where), _least_bytes(plan, cost))
         for key, (_, cost, plan) in places.items()
     ]
     outcomes = measure(candidates, device=where, effort=effort, on_progress=lambda p: on_progress(*_shown(p)))
@@ -54,8 +54,11 @@ def _runs(cost: dict[str, Any]) -> bool:
     return not (cost["name"].startswith("encoder.") and cost["workload"]["phase"] == "decode")
 
 
-def _least_bytes(cost: dict[str, Any]) -> int:
-    return int(cost["weight_bytes"] + (cost["kv_cache_bytes"] or 0))
+def _least_bytes(plan: ModelPlan, cost: dict[str, Any]) -> int:
+    """What a block needs at least: weights, cache, its input and its output."""
+    workload = cost["workload"]
+    stream = 2 * workload["batch"] * workload["tokens"] * plan.dim * STORED_BYTES[workload["dtype"]]
+    return int(cost["weight_bytes"] + (cost["kv_cache_bytes"] or 0) + stream)
 
 
 def _note(row: dict[str, Any], cost: dict[str, Any], entry: dict[str, Any]) -> None:

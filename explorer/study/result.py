@@ -29,4 +29,5 @@ class Result:
         """One row per combination, workload, scope and block name, as in the CSV; a skipped combination is one row."""
         import polars
 
-        return polars.DataFrame(list(rows(self.document)), schema=columns(self.document), orient="row", infer_schema_length=None)
+        names, data = columns(self.document), list(rows(self.document))
+        return polars.DataFrame(data, schema=names, orient="row", infer_schema_length=None)

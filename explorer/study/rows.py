@@ -6,7 +6,7 @@ from typing import Any
 
 from explorer.blueprint.combinations import Combination
 from explorer.blueprint.resolved import resolved
-from explorer.cost.counting import Cost, Counted, Params
+from explorer.cost.costs import Cost, Counted, Params
 
 _MEMORY = ("weights", "gradients", "optimizer", "activations", "peak", "inference_peak")
 
@@ -25,7 +25,8 @@ def counted_row(row: Combination, counted: Counted) -> dict[str, Any]:
 
 def skipped_row(row: Combination, reason: str) -> dict[str, Any]:
     """A combination that is not built, and why."""
-    return {**_head(row), "skipped": reason, "error": None, "resolved": resolved(row.state), "params": None, "costs": []}
+    nothing: dict[str, Any] = {"params": None, "costs": []}
+    return {**_head(row), "skipped": reason, "error": None, "resolved": resolved(row.state), **nothing}
 
 
 def _head(row: Combination) -> dict[str, Any]:
@@ -55,9 +56,9 @@ def _cost(cost: Cost) -> dict[str, Any]:
         "moved_bytes": None,
         "fused_bytes": None,
         "weight_bytes": cost.weight_bytes,
-        "kv_bytes_per_token": cost.kv_bytes_per_token,
-        "kv_bytes_per_token_full_windows": cost.kv_bytes_per_token_full_windows,
-        "kv_cache_bytes": cost.kv_cache_bytes,
+        "kv_bytes_per_token": cost.kv.per_token,
+        "kv_bytes_per_token_full_windows": cost.kv.per_token_full,
+        "kv_cache_bytes": cost.kv.cache,
         "kernels": None,
         "incomplete": list(cost.incomplete),
         "notes": list(cost.notes),

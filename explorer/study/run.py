@@ -11,6 +11,7 @@ from explorer.blueprint.blueprint import Blueprint
 from explorer.blueprint.combinations import DEFAULT_LIMIT, Combination, Combinations
 from explorer.cost.counting import count
 from explorer.errors import RefusedError
+from explorer.latency.device import resolve_device
 from explorer.study.measuring import measure_rows
 from explorer.study.result import Result
 from explorer.study.rows import counted_row, skipped_row
@@ -35,6 +36,8 @@ def run(
     Raises: UsageError (limit, device), BlueprintError or RefusedError where no combination is left.
     """
     progress = on_progress or (lambda stage, done, total: None)
+    if device is not None:
+        resolve_device(device)  # a name that is wrong is wrong before the work, and without measuring too
     combinations = blueprint.combinations(limit)
     rows = _count_all(blueprint, combinations, progress)
     _mark_baselines(rows, combinations)

@@ -70,7 +70,8 @@ class Toy:
             if refused is None:
                 return values
             refusal = refusal or refused
-        raise Unmet(f"some small values of {self.component.schema.text} to be accepted at dim {DIM}", str(refusal))
+        wanted = f"small values to be accepted at dim {DIM} for {self.component.schema.text}"
+        raise Unmet(wanted, f"{refusal or 'none is known'}; give some with contract_cases(parameters=...)")
 
     @cached_property
     def placements(self) -> tuple[str, ...]:

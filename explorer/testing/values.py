@@ -19,8 +19,15 @@ def required_values(schema: Schema, registry: Registry) -> Iterator[dict[str, An
     """Combinations of small values for all required parameters, to be tried one after the other."""
     required = [parameter for parameter in schema.parameters.values() if parameter.required]
     options = [list(values_of(parameter, registry)) for parameter in required]
-    for values in itertools.product(*options):
+    for values in _nearest_first(options):
         yield {parameter.name: value for parameter, value in zip(required, values, strict=True)}
+
+
+def _nearest_first(options: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
+    """Their product, ordered by how many differ from their first option: constraints seldom join more than two."""
+    for moved in range(len(options) + 1):
+        for places in itertools.combinations(range(len(options)), moved):
+            yield from itertools.product(*(o[1:] if i in places else o[:1] for i, o in enumerate(options)))
 
 
 def other_settings(schema: Schema, registry: Registry) -> Iterator[list[dict[str, Any]]]:

@@ -158,6 +158,14 @@ def test_any_other_exception_is_the_plugins_fault(error, told):
     assert caught.value.__cause__ is error
 
 
+def test_the_line_to_look_at_is_the_plugins_own():
+    def careless(dim):
+        return nn.Linear("wide", dim)  # raises inside torch
+
+    with pytest.raises(PluginError, match=rf"\({__file__}:{careless.__code__.co_firstlineno + 1}\)$"):
+        chosen(careless, "norm").build({"dim": 16})
+
+
 MEMORY = [
     MemoryError(),
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
@@ -199,7 +207,10 @@ def test_a_refusal_without_a_place_gets_that_of_the_component_around_it():
 
 def test_a_nested_fault_blames_the_nested_component_only():
     other = Component(KINDS["norm"], "inner", raising(TypeError("no")), Origin("other", "other-dist", "3"))
-    with pytest.raises(PluginError, match=r"^norm 'inner' of other-dist 3 \(other\) failed to build: TypeError: no$"):
+    with pytest.raises(
+        PluginError,
+        match=r"^norm 'inner' of other-dist 3 \(other\) failed to build: TypeError: no \(.*test_chosen.py:\d+\)$",
+    ):
         chosen(with_norm, qk_norm=Chosen(other)).build(MENU)
 
 
@@ -220,6 +231,10 @@ def test_depth_that_no_blueprint_writes_is_refused_with_the_residuals_place():
     with pytest.raises(RefusedError, match="residual 'mine': it depends on the depth of the model: write `layers`"):
         chosen(deep, "residual").build({"dim": 16, "site": site})
     assert chosen(deep, "residual").build({"site": Site(0, 2, 0, 2, 0, 12)}).got == {"depth": 12}
+
+
+def test_the_end_of_a_stack_is_a_site_of_its_own():
+    assert [Site(index, 2, 0, 2, 0, 1).end for index in range(3)] == [False, False, True]
 
 
 # Activations ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from explorer.registry.kinds import KINDS
 from explorer.registry.loading import load_registry
 from explorer.registry.registry import Component, Origin, Package, Registry
-from explorer.testing import Case, contract_cases
+from explorer.testing import Case, ContractFailure, contract_cases
 
 ORIGIN = Origin("lab_parts", "lab-parts", "0.3")
 
@@ -33,3 +33,20 @@ def cases() -> Callable[..., list[Case]]:
         return contract_cases("lab_parts", parameters=parameters, registry=registry_with(components))
 
     return made
+
+
+@pytest.fixture
+def fails() -> Callable[[str, Any, str, str], None]:
+    """`fails(kind, constructor, check, message)`: the check fails and says who, expected what, got what."""
+
+    def failed(kind: str, component: Any, check: str, message: str) -> None:
+        made = contract_cases("lab_parts", registry=registry_with({kind: {"broken": component}}))
+        (case,) = (case for case in made if case.rule.name == check)
+        with pytest.raises(ContractFailure) as failure:
+            case.check()
+        text = str(failure.value)
+        assert text.startswith(f"{kind} 'broken' of lab-parts 0.3 (lab_parts): {check}: expected "), text
+        assert message in text
+        assert "\n  came out: " in text
+
+    return failed

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -15,17 +12,6 @@ from torch import nn
 from explorer import Position, Residual
 from explorer.testing import CHECKS, ContractFailure
 
-
-def _sibling(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-at = _sibling("attentions")
 SHARED = nn.Parameter(torch.ones(16))
 
 
@@ -247,25 +233,6 @@ BREAKS = [  # kind, component, the check that fails, what its message says
     ("norm", Choosy, "other_settings_work", "with mode: bad"),
     ("activation", Narrows, "keeps_shape_and_dtype", "in torch.bfloat16"),
     ("activation", Greedy, "keeps_shape_and_dtype", "3 required arguments"),
-    ("attention", at.TrueMeansHidden, "mask_hides", "under a mask that hides it"),
-    ("attention", at.IgnoresMask, "mask_hides", "under a mask that hides it"),
-    ("attention", at.NanRows, "masked_out_row", "finite outputs"),
-    ("attention", at.MeanOfAllValues, "masked_out_row", "the query sees none of them"),
-    ("attention", at.FlatMasksOnly, "mask_broadcasts", "broadcast"),
-    ("attention", at.FirstColumns, "cache_equals_full_pass_under_a_mask", "through the cache"),
-    ("attention", at.TopLeft, "cache_equals_full_pass", "through the cache"),
-    ("attention", at.NoTriangle, "hides_the_future", "to stay as they are when token 1 changes"),
-    ("attention", at.NoTriangle, "causal_is_a_mask", "under a triangular mask"),
-    ("attention", at.AlwaysCausal, "causal_is_a_mask", "the future stays hidden"),
-    ("attention", at.AlwaysCausal, "window_hides", "outside the window of 2"),
-    ("attention", at.AlwaysCausal, "centred_window_hides", "outside the centred window of 3"),
-    ("attention", at.WindowOffByOne, "window_hides", "outside the window of 2"),
-    ("attention", at.KeepsTooFew, "cache_equals_full_pass_in_a_window", "through the cache"),
-    ("attention", at.StartsAgain, "cache_equals_full_pass", "through the cache"),
-    ("attention", at.NeverDrops, "picked_dropout_acts", "in training"),
-    ("attention", at.AlwaysDrops, "picked_dropout_acts", "in evaluation"),
-    ("attention", at.OwnsPosition, "stays_with_the_stack", "mine"),
-    ("attention", at.ForgetsSource, "crosses", "the last token of its source"),
     ("feedforward", Rates, "picked_dropout_acts", "in training"),
     ("residual", Wrong, "declares_placements", "before"),
     ("residual", Scale, "declares_placements", "an explorer.Residual"),
@@ -280,29 +247,17 @@ BREAKS = [  # kind, component, the check that fails, what its message says
 
 
 @pytest.mark.parametrize(("kind", "component", "check", "message"), BREAKS)
-def test_a_broken_component_fails_its_check(cases: Any, kind: str, component: Any, check: str, message: str) -> None:
-    (case,) = (case for case in cases({kind: {"broken": component}}) if case.rule.name == check)
-    with pytest.raises(ContractFailure) as failure:
-        case.check()
-    text = str(failure.value)
-    assert text.startswith(f"{kind} 'broken' of lab-parts 0.3 (lab_parts): {check}: expected "), text
-    assert message in text
-    assert "came out:" in text
+def test_a_broken_component_fails_its_check(fails: Any, kind: str, component: Any, check: str, message: str) -> None:
+    fails(kind, component, check, message)
 
 
 def test_every_check_is_seen_to_fail() -> None:
-    # Inductor shares its test with dynamo: what breaks one breaks the other.
-    checks = {check.name for kind in CHECKS for check in CHECKS[kind] if not check.slow}
+    # A model whose shape or dtype is wrong is refused by torch before the check sees it. Inductor is dynamo's test.
+    checks = {check.name for kind in CHECKS if kind != "attention" for check in CHECKS[kind] if not check.slow}
     assert checks - {"shape_and_dtype"} <= {check for _, _, check, _ in BREAKS}
 
 
-def test_a_fair_attention_keeps_the_contract(cases: Any) -> None:
-    for case in cases({"attention": {"fair": at.Fair}}):
-        if not case.slow:
-            case.check()
-
-
-def test_a_missing_module_names_the_plugin(cases: Any) -> None:
+def test_any_exception_names_component_and_distribution(cases: Any) -> None:
     class Throws(nn.Module):
         def __init__(self, dim: int) -> None:
             super().__init__()

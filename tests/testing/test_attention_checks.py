@@ -1,10 +1,15 @@
-"""A small attention that keeps the contract, and ones that break one rule each."""
+"""A small attention that keeps the contract, and ones that break one rule each: the check of that rule fails."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from explorer.testing import CHECKS
 
 
 def everything(q: Tensor, k: Tensor) -> Tensor:
@@ -50,7 +55,8 @@ class Fair(nn.Module):
 
     def keep(self, q: Tensor, k: Tensor) -> Tensor:
         T, S = q.shape[-2], k.shape[-2]
-        distance = torch.arange(S - T, S, device=q.device)[:, None] - torch.arange(S, device=q.device)  # of a key before its query
+        places = torch.arange(S, device=q.device)
+        distance = places[S - T :, None] - places  # of a key before its query
         after, window = (0, self.window) if self.causal else (T, self.window)
         if window is None:
             return distance >= -after
@@ -168,3 +174,42 @@ class ForgetsSource(Fair):
     def source(self, context, cache):
         k, v = super().source(context, cache)
         return k[..., :1, :], v[..., :1, :]
+
+
+BREAKS = [  # attention, the check that fails, what its message says
+    (TrueMeansHidden, "mask_hides", "under a mask that hides it"),
+    (IgnoresMask, "mask_hides", "under a mask that hides it"),
+    (NanRows, "masked_out_row", "finite outputs"),
+    (MeanOfAllValues, "masked_out_row", "the query sees none of them"),
+    (FlatMasksOnly, "mask_broadcasts", "broadcast"),
+    (FirstColumns, "cache_equals_full_pass_under_a_mask", "through the cache"),
+    (TopLeft, "cache_equals_full_pass", "through the cache"),
+    (NoTriangle, "hides_the_future", "to stay as they are when token 1 changes"),
+    (NoTriangle, "causal_is_a_mask", "under a triangular mask"),
+    (AlwaysCausal, "causal_is_a_mask", "the future stays hidden"),
+    (AlwaysCausal, "window_hides", "outside the window of 2"),
+    (AlwaysCausal, "centred_window_hides", "outside the centred window of 3"),
+    (WindowOffByOne, "window_hides", "outside the window of 2"),
+    (KeepsTooFew, "cache_equals_full_pass_in_a_window", "through the cache"),
+    (StartsAgain, "cache_equals_full_pass", "through the cache"),
+    (NeverDrops, "picked_dropout_acts", "in training"),
+    (AlwaysDrops, "picked_dropout_acts", "in evaluation"),
+    (OwnsPosition, "stays_with_the_stack", "mine"),
+    (ForgetsSource, "crosses", "to see token 1 of its context"),
+]
+
+
+@pytest.mark.parametrize(("attention", "check", "message"), BREAKS)
+def test_a_broken_attention_fails_its_check(fails: Any, attention: Any, check: str, message: str) -> None:
+    fails("attention", attention, check, message)
+
+
+def test_every_check_of_attentions_alone_is_seen_to_fail() -> None:
+    own = {check.name for check in CHECKS["attention"]} - {check.name for check in CHECKS["residual"]}
+    assert own <= {check for _, check, _ in BREAKS}
+
+
+def test_a_fair_attention_keeps_the_contract(cases: Any) -> None:
+    for case in cases({"attention": {"fair": Fair}}):
+        if not case.slow:
+            case.check()

@@ -1,0 +1,78 @@
+"""What is counted: the numbers of one plan, each with its unit and convention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from explorer.blueprint.workload import Workload
+
+
+@dataclass(frozen=True)
+class BlockParams:
+    """Parameters of one layer of a block; layers: how many layers of the stack are of it."""
+
+    name: str
+    layers: int
+    params: int
+
+
+@dataclass(frozen=True)
+class Params:
+    """Distinct parameters. model is None, and active the block's, where the plan is a block and not a model.
+
+    active: used for one token; None with the reason where that cannot be observed. shared: counted once, used again.
+    """
+
+    blocks: tuple[BlockParams, ...]
+    model: int | None
+    active: int | None
+    active_reason: str | None
+    shared: int
+
+    @property
+    def block(self) -> int | None:
+        """Parameters of a layer, where all layers have as many."""
+        sizes = {block.params for block in self.blocks if block.layers}
+        return sizes.pop() if len(sizes) == 1 else None
+
+
+@dataclass(frozen=True)
+class KvBytes:
+    """Cache bytes. per_token: growth with one more token, windows still open; per_token_full: once all are full.
+
+    cache: everything held at the workload's context, states and a source's keys and values included. None with the
+    reason where it cannot be observed.
+    """
+
+    per_token: int | None
+    per_token_full: int | None
+    cache: int | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One scope on one workload.
+
+    matmul_flops: matrix products with the full attention rectangle, 1 multiply-add = 2; exact: visible pairs only.
+    Train is forward and backward. weight_bytes: as the workload stores weights. incomplete: operators without a rule.
+    notes: why a number is None.
+    """
+
+    workload: Workload
+    scope: str
+    name: str
+    matmul_flops: int | None
+    matmul_flops_exact: int | None
+    weight_bytes: int
+    kv: KvBytes
+    incomplete: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Everything counted for one plan."""
+
+    params: Params
+    costs: tuple[Cost, ...]

@@ -1,0 +1,240 @@
+"""What holds for every blueprint: generated from the fields of the language with hypothesis."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from random import Random
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from explorer.blueprint.load import load
+from explorer.blueprint.resolved import form, resolved
+from explorer.blueprint.schema import json_schema
+
+VALUES = {
+    "norm": ["rmsnorm", "layernorm", "none", None, {"rmsnorm": {"eps": 0.5}}, {"layernorm": {"bias": False, "eps": 1}}],
+    "placement": ["pre", "post", "sandwich", "res_post", "none", None],
+    "layout": ["sequential", {"parallel": {"shared_norm": False}}],
+    "position": ["rope", {"learned": {"max_tokens": 8}}, "none", None],
+    "attention": ["mha", {"gqa": {"kv_heads": 2, "qk_norm": "rmsnorm"}}, {"mha": {"bias": "out"}}, "mla", "none"],
+    "cross_attention": [None, "none"],
+    "feedforward": ["dense", {"dense": {"hidden": {"ratio": "8/3", "multiple_of": 4}}}, {"dense": {"hidden": 8}}, None],
+    "activation": ["swiglu", "relu", {"leaky": {"slope": 0.5}}],
+    "bias": [True, False],
+    "causal": [True, False],
+    "window": [None, 1, 7],
+    "head_dim": [None, 16, 5],
+    "heads": [4, 8, 64],
+    "dropout": [None, {"attention": 0.5}, {"embedding": 0.25, "sublayer": 0}],
+}
+OF_STACKS = {"residual": ["add", "none", "mhc", {"mhc": {"streams": 2}}], "final_norm": ["auto", True, "none", "layernorm"]}
+OF_MODELS = {
+    "vocab": [None, 8],
+    "embedding": [None, {"norm": True}, {"scale": "sqrt_dim", "types": 2}, {"norm": {"rmsnorm": {"eps": 2}}}],
+    "head": ["lm", {"lm": {"softcap": 3}}, {"pooler": {"activation": "relu"}}, None],
+    "init": ["torch", {"normal": {"output": None}}],
+    "seed": [0, 5],
+}
+LAYERS = [1, 3, "a", ["a", {"b": 2}], {"pattern": ["a", {"b": 1}], "count": 3}, ["block", "a"]]
+
+
+@pytest.fixture(scope="session")
+def loaded(registry):
+    """`load` with the toys; a function, because hypothesis prints its arguments."""
+
+    def call(document, **options):
+        return load(document, registry=registry, **options)
+
+    return call
+
+
+def some(random, *tables):
+    """Some fields of these tables, each with one of its values."""
+    fields = [(name, values) for table in tables for name, values in table.items()]
+    return {name: random.choice(values) for name, values in fields if random.random() < 0.3}
+
+
+def block(random):
+    """Changes to a block: a null head width only where heads divide dim, as they do here."""
+    return some(random, VALUES)
+
+
+def stack(random):
+    return {**some(random, OF_STACKS, VALUES), "blocks": {"a": block(random), "b": block(random)}}
+
+
+def document_of(seed):
+    """A blueprint without faults, of one stack or two."""
+    random = Random(seed)
+    one = {"dim": 64, "heads": 4, **some(random, OF_MODELS), **stack(random), "layers": random.choice(LAYERS)}
+    if random.random() < 0.5:
+        return one
+    encoder, decoder = stack(random), stack(random)
+    for part in (encoder, *encoder["blocks"].values()):
+        part.pop("cross_attention", None)  # the decoder's
+    return {**_sequential(one), "encoder": encoder, "decoder": _sequential(decoder)}
+
+
+def _sequential(part):
+    """Without parallel layouts, which cannot stand beside cross-attention."""
+    if not isinstance(part, dict):
+        return part
+    return {key: _sequential(value) for key, value in part.items() if key != "layout"}
+
+
+documents = st.integers(0, 2**32).map(document_of)  # far more different ones than strategies of the same fields make
+quick = settings(max_examples=80, deadline=None)
+
+
+@quick
+@given(document=documents)
+def test_a_resolved_blueprint_resolves_to_itself(loaded, document):
+    first = loaded(document)
+    again = loaded(first.resolved())
+    assert again.resolved() == first.resolved()
+    assert again.plan() == first.plan()
+    assert form(again.state) == form(first.state)
+
+
+@pytest.fixture(scope="session")
+def valid(registry):
+    """Whether a document is valid; a function, because hypothesis prints its arguments."""
+    validator = jsonschema.Draft202012Validator(json_schema(registry))
+
+    def call(document):
+        return validator.is_valid(document)
+
+    return call
+
+
+@quick
+@given(document=documents)
+def test_the_schema_takes_every_blueprint_and_its_resolved_form(loaded, valid, document):
+    assert valid(document)
+    assert valid(loaded(document).resolved())
+
+
+def shuffled(value, random):
+    if isinstance(value, dict):
+        items = [(key, shuffled(item, random)) for key, item in value.items()]
+        random.shuffle(items)
+        return dict(items)
+    return [shuffled(item, random) for item in value] if isinstance(value, list) else value
+
+
+@quick
+@given(document=documents, random=st.randoms(use_true_random=False))
+def test_the_order_of_keys_never_matters(loaded, document, random):
+    paths = {"norm.eps": 0.125, "head.bias": True, "blocks.a.norm.eps": 2, "window": 9, "dropout.sublayer": 0.5}
+    document = {**document, **paths, "norm": "rmsnorm", "head": "lm", "blocks": {"a": {"norm": "rmsnorm"}, "b": {}}}
+    first = loaded(document)
+    other = loaded(shuffled(document, random))
+    assert other.resolved() == first.resolved()
+    assert other.digest == first.digest
+    assert form(other.state) == form(first.state)
+
+
+def everywhere(state, name):
+    return [fields[name].value for (stack, _), fields in state.cells.items() if stack in state.real_stacks]
+
+
+@quick
+@given(document=documents, field=st.sampled_from(["bias", "window", "causal", "placement", "activation"]), data=st.data())
+def test_a_wide_change_later_wins_over_narrow_ones_before(loaded, document, field, data):
+    value = data.draw(st.sampled_from([v for v in VALUES[field] if v is not None]))
+    state = loaded(document, sets=[f"{field}={_flow(value)}"]).state
+    found = everywhere(state, field)
+    assert len(found) == 3 * len(state.real_stacks)
+    assert all(_named(one) == _named(value) for one in found)
+
+
+@quick
+@given(document=documents, random=st.randoms(use_true_random=False))
+def test_in_one_mapping_the_narrow_change_wins(loaded, document, random):
+    narrow = {"window": 1, "blocks": {"a": {"window": 2}, "b": {}}}
+    if "encoder" in document:
+        narrow |= {"encoder": {"window": 3, "blocks": {"a": {"window": 4}}}, "decoder": {}}
+    fields = {key: value for key, value in document.items() if key not in narrow}
+    cells = loaded(shuffled({**fields, **narrow}, random)).state.cells
+    windows = {cell: fields["window"].value for cell, fields in cells.items()}
+    if "encoder" not in document:
+        assert {block: windows["", block] for block in ("block", "a", "b")} == {"block": 1, "a": 2, "b": 1}
+        return
+    assert [windows["encoder", block] for block in ("block", "a", "b")] == [3, 4, 3]
+    assert [windows["decoder", block] for block in ("block", "a", "b")] == [1, 2, 1]
+
+
+def _flow(value):
+    return str(value).lower() if isinstance(value, bool) else str(_named(value))
+
+
+def _named(value):
+    """The name of a component, however it is given; other values as they are."""
+    return next(iter(value)) if isinstance(value, dict) else getattr(value, "name", value)
+
+
+AXES = {
+    **{name: VALUES[name] for name in ("norm", "attention", "position", "bias", "window", "head_dim", "placement")},
+    "attention.kv_heads": [1, 2, 4],
+    "attention.qk_norm": ["as_written", "rmsnorm"],
+    "norm.eps": [0.5, 1, "as_written"],
+    "heads": [4, 3, 8],
+    "residual.streams": [2, 4],
+    "residual": ["add", "mhc"],
+}
+NAMED = {"era": {"old": {"activation": "relu", "feedforward.hidden": 8}, "new": {}, "same": None}}
+
+
+@st.composite
+def studies(draw):
+    names = draw(st.lists(st.sampled_from([*AXES, "era"]), min_size=1, max_size=4, unique=True))
+    explore = {}
+    for name in names:
+        values = draw(st.permutations(AXES[name]))[: draw(st.integers(1, len(AXES[name])))] if name in AXES else NAMED["era"]
+        explore[name] = values
+    skip = draw(st.lists(st.sampled_from([{"norm": "layernorm"}, {"bias": True, "window": 1}, {"heads": 8}]), unique_by=str))
+    return {"explore": explore, "skip": skip}
+
+
+@quick
+@given(study=studies())
+def test_rows_and_skipped_and_merged_are_the_product(loaded, study):
+    from explorer.errors import BlueprintError
+
+    document = {"dim": 64, "heads": 4, "attention": {"gqa": {"kv_heads": 2, "qk_norm": None}}, "residual": "mhc", **study}
+    blueprint = loaded(document)
+    try:
+        found = blueprint.combinations()
+    except BlueprintError:
+        return  # an axis that rests everywhere, or no row left
+    indexes = list(product(*(range(len(axis.options)) for axis in blueprint.axes)))
+    kept = [row for row in found.rows if row.skipped is None]
+    skipped = [row for row in found.rows if row.skipped is not None]
+    assert len(kept) + len(skipped) + found.merged == found.product == math.prod(map(len, study["explore"].values()))
+    assert list(found.row_at) == indexes
+    assert len({row.id for row in found.rows}) == len(found.rows)
+    assert len({form(row.state) for row in found.rows}) == len(found.rows)
+    assert all((row.plan is None) == (row.skipped is not None) for row in found.rows)
+    for row in kept:  # what a row shows loads again and is the row
+        assert loaded(resolved(row.state)).plan() == row.plan
+    first_places = [list(found.row_at.values()).index(at) for at in range(len(found.rows))]
+    assert first_places == sorted(first_places)
+    baselines = found.baselines({row.id for row in skipped})
+    assert set(baselines) == {row.id for row in found.rows}
+    assert set(baselines.values()) <= {None, *(row.id for row in kept)}
+
+
+@quick
+@given(ratio=st.fractions(min_value="1/8", max_value=8, max_denominator=12), dim=st.integers(8, 5000), multiple=st.integers(1, 300))
+def test_a_ratio_is_the_floor_then_the_next_multiple(loaded, ratio, dim, multiple):
+    hidden = {"ratio": f"{ratio.numerator}/{ratio.denominator}", "multiple_of": multiple}
+    document = {"dim": dim, "heads": 1, "feedforward": {"dense": {"hidden": hidden}}}
+    chosen = loaded(document).plan().stack.base.feedforward
+    width = chosen.arguments()["hidden"].of(dim)
+    floor = ratio.numerator * dim // ratio.denominator
+    assert width % multiple == 0
+    assert floor <= width < floor + multiple
