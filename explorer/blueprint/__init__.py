@@ -1,3 +1,9 @@
-"""The blueprint language: strict YAML, changes, resolution to a plan, axes and combinations."""
+"""The blueprint language: strict YAML, changes, resolution to a plan, axes and combinations.
+
+A file's way through this folder: ``files`` finds it and its bases, ``yaml_source`` makes a positioned ``tree`` of it,
+``changes`` flattens every mapping to paths, ``reading`` checks the values (``fields``, ``choices``, ``layers`` and
+``workload`` say what may stand where), ``writing`` puts them into a ``state``, ``resolve`` makes a ``plan`` of it and
+``resolved`` plain data. ``axes``, ``skips`` and ``baseline`` say what is explored, ``combinations`` makes the rows.
+"""
 
 from explorer.blueprint.schema import json_schema as json_schema

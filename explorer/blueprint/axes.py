@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,8 +79,8 @@ def read_axis(entry: Entry, reader: Reader, path: str) -> Axis | None:
     if not options:
         reader.problem(items.where, path, "the axis is empty")
         return None
-    texts = [option.text for option in options]
-    for text in dict.fromkeys(text for text in texts if texts.count(text) > 1):
+    texts = Counter(option.text for option in options)
+    for text in (text for text, times in texts.items() if times > 1):
         reader.problem(items.where, path, f"{text} stands twice on this axis")
     return Axis(entry.key, tuple(options), isinstance(items, MappingNode), entry.key_where)
 

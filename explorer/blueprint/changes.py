@@ -17,6 +17,7 @@ from explorer.blueprint.reading import Reader
 from explorer.blueprint.tree import Entry, MappingNode, Node, ScalarNode, describe
 from explorer.errors import Where, did_you_mean
 
+MOST_BLOCKS = 1000  # every block has its own value of every field
 RESERVED_BLOCKS = frozenset({UNNAMED, "pattern"})
 
 
@@ -66,6 +67,10 @@ class Change:
 def flatten(entries: Iterable[Entry], reader: Reader) -> tuple[Change, ...]:
     """The changes a mapping makes, in the order in which they apply; problems go to the reader."""
     changes = list(_flatten(entries, EVERYWHERE, reader))
+    blocks = {change.scope.block for change in changes if change.scope.block}
+    if len(blocks) > MOST_BLOCKS:
+        reader.problem(changes[0].where, "blocks", f"{len(blocks):,} blocks are more than {MOST_BLOCKS:,}")
+        return ()
     seen: dict[tuple[Scope, tuple[str, ...]], Change] = {}
     for change in changes:
         first = seen.setdefault((change.scope, change.path), change)

@@ -14,7 +14,7 @@ from explorer.blueprint.axes import Axis, Option
 from explorer.blueprint.baseline import Baseline
 from explorer.blueprint.changes import Change
 from explorer.blueprint.plan import ModelPlan
-from explorer.blueprint.reading import Reader, distinct
+from explorer.blueprint.reading import Reader, distinct, in_order
 from explorer.blueprint.resolve import resolve
 from explorer.blueprint.resolved import form
 from explorer.blueprint.skips import Rule
@@ -139,7 +139,7 @@ def _with_own_ids(rows: Sequence[Combination]) -> tuple[Combination, ...]:
 
 
 def _reasons(result: Combinations, skips: Sequence[Rule]) -> Sequence[Problem]:
-    found = distinct(problem for row in result.rows for problem in row.problems)
+    found = in_order([problem for row in result.rows for problem in row.problems])
     if found:
         return found[:_MOST_PROBLEMS]
     reasons = dict.fromkeys(row.skipped or "" for row in result.rows)
@@ -182,7 +182,8 @@ class _RowMaker:
     def __init__(self, base: State, axes: Sequence[Axis], skips: Sequence[Rule], reader: Reader):
         self.axes, self.skips, self.reader = axes, skips, reader
         self._writer = Writer(reader)
-        self._start = _Step(base)
+        splits = any(not change.path and change.scope.block is None for axis in axes for change in axis.changes)
+        self._start = _Step(base if splits else base.pruned())
         self._digest = hashlib.sha256(repr(form(base)).encode()).hexdigest()
         self._reached: set[int] = set()
         self._lost: dict[int, State] = {}

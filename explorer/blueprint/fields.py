@@ -18,6 +18,7 @@ STACKS = ("", ENCODER, DECODER)
 STUDY_FIELDS = ("workloads", "explore", "skip", "match", "baseline")
 HEADER_FIELDS = ("name", "requires", "base")  # read once from a file, never changed by a path
 PLACEMENTS = ("pre", "post", "sandwich", "res_post", "none")
+FINAL_NORMS = Literal["auto", "none", True]
 PREFIXES = (ENCODER, DECODER, "blocks")
 # What a stack itself takes from its unnamed block, also where no layer is of it: its final norm, the norm and dropout
 # of its embedding, the position that is added to the embedding.
@@ -73,7 +74,7 @@ FIELDS: Mapping[str, Field] = MappingProxyType(
             Field("seed", MODEL, _leaf(Seed), 0, "seed of the initialisation"),
             Field("layers", STACK, Shape(), 1, "int, an item, or a list of items"),
             Field("residual", STACK, _component("residual"), "add", "one per stack"),
-            Field("final_norm", STACK, _component("norm", Literal["auto", "none", True]), "auto", "the norm after the stack"),
+            Field("final_norm", STACK, _component("norm", FINAL_NORMS), "auto", "the norm after the stack"),
             Field("heads", BLOCK, _leaf(Width), MISSING, "query heads"),
             Field("head_dim", BLOCK, _leaf(Width | None), None, "width of a head; null: dim / heads"),
             Field("norm", BLOCK, _component("norm"), "rmsnorm", "norm of the sublayers"),

@@ -50,7 +50,7 @@ def _mapping(node: MappingNode, reader: Reader, path: str) -> Iterable[str]:
             return
         yield from itertools.islice(itertools.cycle(items), count)
     elif len(keys) == 1 and "pattern" not in keys:
-        (name, times), = keys.items()
+        ((name, times),) = keys.items()
         yield from itertools.repeat(name, _count(times, reader, child(path, name)))
     else:
         reader.problem(node.where, path, f"a mapping with the keys {', '.join(keys) or '(none)'} is no layer", [_FORMS])
@@ -59,7 +59,8 @@ def _mapping(node: MappingNode, reader: Reader, path: str) -> Iterable[str]:
 def _count(node: Node, reader: Reader, path: str) -> int:
     value = node.value if isinstance(node, ScalarNode) else None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_LAYERS:
-        reader.problem(node.where, path, f"must be an int from 1 to {MOST_LAYERS:,}, not {describe(node)}", [number_hint(node)])
+        message = f"must be an int from 1 to {MOST_LAYERS:,}, not {describe(node)}"
+        reader.problem(node.where, path, message, [number_hint(node)])
         return 0
     return value
 

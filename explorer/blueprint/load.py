@@ -25,6 +25,8 @@ from explorer.errors import Where
 from explorer.registry.loading import load_registry
 from explorer.registry.registry import Registry
 
+MOST_PROBLEMS = 100
+
 
 def load(
     source: str | Path | Mapping[str, Any],
@@ -44,14 +46,16 @@ def load(
     sources = chain(top)
     where = top.mapping.where if top.is_file else Where(top.path)
     known = [problem for found in sources for problem in found.problems]
-    reader = Reader(registry if registry is not None else load_registry(), where, known)
+    reader = Reader(registry if registry is not None else load_registry(), where, known, MOST_PROBLEMS)
     state = _state(sources, sets, reader)
     for node in (e.value for source in sources for e in source.mapping.entries if e.key == "requires"):
         check_requires(node, reader)
     fields = {entry.key: entry.value for entry in top.mapping.entries if entry.key in (*STUDY_FIELDS, *HEADER_FIELDS)}
     name = _name(fields.get("name"), top, reader)
     study = _study(fields, state, axes, workloads, reader)
-    if not study["axes"]:
+    if study["axes"]:
+        _try_options(study["axes"], state, reader)
+    else:
         check(state, reader)
     reader.raise_problems()
     return Blueprint(name, top.path, reader.registry, state, encoding=top.encoding, where=where, **study)
@@ -67,6 +71,13 @@ def _state(sources: Sequence[Source], sets: Sequence[str], reader: Reader) -> St
         for change in unreached:
             unreached_problem(change, state, reader)
     return state
+
+
+def _try_options(axes: Sequence[Axis], state: State, reader: Reader) -> None:
+    """Note values that cannot be read beside the other problems of the file. What rests here may not rest in a row."""
+    writer = Writer(reader)
+    for option in (option for axis in axes for option in axis.options):
+        writer.apply(state, option.changes)
 
 
 def _study(

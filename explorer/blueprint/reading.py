@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -27,11 +27,15 @@ class Reader:
     """Reads values and gathers every problem it meets.
 
     home: the place of problems that stand nowhere else. known: problems from before; at their places there is no other.
+    most: after so many problems the rest is not read.
     """
 
-    def __init__(self, registry: Registry, home: Where = NOWHERE, known: Iterable[Problem] = ()):
+    def __init__(
+        self, registry: Registry, home: Where = NOWHERE, known: Iterable[Problem] = (), most: int | None = None
+    ):
         self.registry = registry
         self.home = home
+        self._most = most
         self.problems: list[Problem] = list(known)
         self._defaults: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._spoilt = {problem.where for problem in self.problems if problem.where.line is not None}
@@ -44,13 +48,20 @@ class Reader:
         if where not in self._spoilt:
             place = self.home if where == NOWHERE else where
             self.problems.append(Problem(place, path, message, hints(*dict.fromkeys(lines))))
+        if len(self.problems) == self._most:
+            message = f"{self._most} problems up to here; the rest is not read"
+            raise BlueprintError([*in_order(self.problems), Problem(self.home, "", message)])
         return BAD
+
+    def adopt(self, problems: Iterable[Problem]) -> None:
+        """Note what another reader found."""
+        for problem in problems:
+            self.problem(problem.where, problem.path, problem.message, problem.hints)
 
     def raise_problems(self) -> None:
         """Raises: BlueprintError with all problems so far, if there are any, those of a file in the order of lines."""
         if self.problems:
-            files = list(dict.fromkeys(problem.where.file for problem in self.problems))
-            raise BlueprintError(sorted(distinct(self.problems), key=lambda problem: _order(problem.where, files)))
+            raise BlueprintError(in_order(self.problems))
 
     def find(self, kind: str, name: str) -> Component:
         """Raises: NameProblem."""
@@ -216,6 +227,12 @@ class Reader:
         params = ", ".join(f"{key}: ..." for key, field in zip(rest, fields, strict=True) if field is None)
         message = f"{_a(kind)} is a name or a mapping with that one key, not a mapping of {len(keys)} keys"
         return self.problem(node.where, path, message, [f"write {{{name}: {{{params}}}}}", *fields])
+
+
+def in_order(problems: Sequence[Problem]) -> list[Problem]:
+    """Distinct problems, those of one file in the order of lines."""
+    files = list(dict.fromkeys(problem.where.file for problem in problems))
+    return sorted(distinct(problems), key=lambda problem: _order(problem.where, files))
 
 
 def distinct(problems: Iterable[Problem]) -> list[Problem]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from explorer.blueprint.fields import DECODER, FIELDS, MISSING
+from explorer.blueprint.fields import DECODER, FIELDS, MISSING, READ_BY_STACK
 from explorer.blueprint.plan import UNNAMED, BlockPlan, Dropout, EmbeddingPlan, ModelPlan, StackPlan
 from explorer.blueprint.reading import BAD, Reader
 from explorer.blueprint.state import Fields, Setting, State
@@ -102,11 +102,11 @@ def check(state: State, reader: Reader) -> None:
     for stack in state.real_stacks:
         _check_stack(state, stack, reader)
     _check_model(state, reader)
-    for path, setting in _settings(state):
-        if setting.value is BAD and not setting.written:
-            _not_installed(path, reader)
-        if isinstance(setting.value, Chosen):
-            _check_required(path, setting.value, reader)
+    for stack, block, name, setting in _settings(state):
+        if setting.lacks and isinstance(setting.value, Chosen):
+            _check_required(_at(stack, block, name), setting.value, reader)
+        elif setting.lacks:
+            _not_installed(_at(stack, block, name), reader)
 
 
 def _check_stack(state: State, stack: str, reader: Reader) -> None:
@@ -187,15 +187,16 @@ def _require(fields: Mapping[str, Setting], name: str, path: str, reader: Reader
         reader.problem(NOWHERE, f"{path}.{name}" if path else name, message, lines)
 
 
-def _settings(state: State) -> Iterator[tuple[str, Setting]]:
-    """Every setting that the model reads, with its path."""
-    yield from state.model.items()
+def _settings(state: State) -> Iterator[tuple[str, str, str, Setting]]:
+    """Every setting that the model reads, with its stack, block and field."""
+    yield from (("", "", name, setting) for name, setting in state.model.items())
     for stack in state.real_stacks:
-        yield from ((_at(stack, "", name), setting) for name, setting in state.stacks[stack].items())
-        for (this, block), fields in state.cells.items():
-            if this == stack:
-                read = [n for n in fields if state.reads(stack, block, n) and stack in FIELDS[n].stacks]
-                yield from ((_at(stack, block, name), fields[name]) for name in read)
+        yield from ((stack, "", name, setting) for name, setting in state.stacks[stack].items())
+        for block in state.blocks:
+            fields, used = state.cells[stack, block], state.in_use(stack, block)
+            for name, setting in fields.items():
+                if (used or name in READ_BY_STACK) and stack in FIELDS[name].stacks:
+                    yield stack, block, name, setting
 
 
 def _check_required(path: str, chosen: Chosen, reader: Reader) -> None:

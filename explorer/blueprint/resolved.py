@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import Any
 
 from explorer.blueprint.fields import DECODER, MISSING, READ_BY_STACK
@@ -91,8 +92,13 @@ def in_force(state: State, stack: str, block: str) -> Fields:
         fields["cross_attention"] = fields["attention"]
     dim, heads, width = state.model["dim"].value, fields["heads"].value, fields["head_dim"].value
     if width is None and isinstance(dim, int) and isinstance(heads, int) and dim % heads == 0:
-        fields["head_dim"] = Setting(effective_head_dim(None, heads, dim))
+        fields["head_dim"] = _width(effective_head_dim(None, heads, dim))
     return fields
+
+
+@lru_cache(maxsize=256)
+def _width(head_dim: int) -> Setting:
+    return Setting(head_dim)
 
 
 def _shown(fields: Fields) -> dict[str, Any]:

@@ -120,12 +120,19 @@ class _RuleReader:
             options = f"axes of named options: {', '.join(named) or 'none'}"
             lines = [did_you_mean(entry.key, named), *problem.hints, options]
             self.reader.problem(problem.where, path, problem.message, lines)
-        block = found[0].block if found else None
-        blocks = [*self.state.blocks, *(c.scope.block for axis in self.axes for c in axis.changes if c.scope.block)]
-        if block is not None and block not in blocks:
-            lines = [did_you_mean(block, blocks), f"blocks: {', '.join(blocks[1:]) or 'none are defined'}"]
-            self.reader.problem(entry.key_where, path, f"there is no block '{block}'", lines)
+        if found is not None:
+            self._check_scope(found[0], entry.key_where, path)
         return found
+
+    def _check_scope(self, scope: Scope, where: Where, path: str) -> None:
+        """Note a stack or block that neither the blueprint nor an option of an axis has."""
+        written = [change.scope for axis in self.axes for change in axis.changes]
+        blocks = {*self.state.blocks[1:], *(other.block for other in written if other.block)}
+        if scope.stack and not self.state.split and not any(other.stack for other in written):
+            self.reader.problem(where, path, "the model has one stack")
+        if scope.block and scope.block not in blocks:
+            lines = [did_you_mean(scope.block, blocks), f"blocks: {', '.join(sorted(blocks)) or 'none are defined'}"]
+            self.reader.problem(where, path, f"there is no block '{scope.block}'", lines)
 
     def _wanted(self, name: str, steps: list[str], entry: Entry, path: str) -> tuple[Any, ...]:
         field = FIELDS[name]
@@ -147,7 +154,7 @@ class _RuleReader:
         readers = [self.reader.afresh() for _ in parameters]
         read = [r.parameter(p, entry.value, path) for r, p in zip(readers, parameters, strict=True)]
         if all(value is BAD for value in read):
-            self.reader.problems += readers[0].problems
+            self.reader.adopt(readers[0].problems)
         return tuple(value for value in read if value is not BAD)
 
 
@@ -199,7 +206,7 @@ def _matches(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, Chosen):
         if wanted.component.name == "none" and value in (None, "none"):
             return True
-        same = isinstance(value, Chosen) and value.component == wanted.component
+        same = isinstance(value, Chosen) and value.component is wanted.component
         return same and all(_matches(value.given(name), wanted.params[name]) for name in wanted.places)
     if wanted is None and isinstance(value, Chosen):
         return value.component.name == "none"

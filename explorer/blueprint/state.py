@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ from explorer.blueprint.plan import UNNAMED
 from explorer.blueprint.reading import BAD, Reader, plain_value
 from explorer.blueprint.tree import node_of
 from explorer.errors import NOWHERE, Where, did_you_mean
+from explorer.registry.chosen import Chosen
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,17 @@ class Setting:
     def text(self) -> str:
         """Equal for equal values, whatever the order in which parameters were written."""
         return json.dumps(plain_value(self.value), sort_keys=True, default=repr)
+
+    @cached_property
+    def lacks(self) -> bool:
+        """Whether a required parameter is not written, or the default that is in force is not installed."""
+        if isinstance(self.value, Chosen):
+            return _lacks(self.value)
+        return self.value is BAD and not self.written
+
+
+def _lacks(chosen: Chosen) -> bool:
+    return bool(chosen.missing()) or any(_lacks(inner) for _, inner in chosen.nested())
 
 
 Fields = Mapping[str, Setting]
@@ -60,11 +72,18 @@ class State:
     @cached_property
     def blocks(self) -> tuple[str, ...]:
         """Names of blocks in order of definition, the unnamed one first."""
-        return tuple(block for stack, block in self.cells if stack == "")
+        first = next(iter(self.stacks))
+        return tuple(block for stack, block in self.cells if stack == first)
 
     @property
     def real_stacks(self) -> tuple[str, ...]:
         return (ENCODER, DECODER) if self.split else ("",)
+
+    def pruned(self) -> State:
+        """The state without the stacks that the model does not have; changes can no longer make it have them."""
+        real = self.real_stacks
+        stacks = {stack: fields for stack, fields in self.stacks.items() if stack in real}
+        return replace(self, stacks=stacks, cells={c: fields for c, fields in self.cells.items() if c[0] in real})
 
     def no_block(self, name: str) -> list[str | None]:
         """Hints for a block that is not defined."""

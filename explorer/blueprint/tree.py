@@ -119,7 +119,7 @@ class _PythonReader:
         self.where = where
         self.problems: list[Problem] = []
         self._values = 0
-        self._open: set[int] = set()    # ids of the containers that are being read
+        self._open: set[int] = set()  # ids of the containers that are being read
 
     def node(self, value: object, path: str, depth: int) -> Node:
         self._count(path, depth)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -113,12 +114,12 @@ def read_workloads(node: Node, reader: Reader, path: str = "workloads", encoder:
         found = "an empty one" if isinstance(node, SequenceNode) else describe(node)
         reader.problem(node.where, path, f"must be a list of workloads, not {found}")
         return ()
-    workloads: list[Workload] = []
+    workloads: dict[Workload, None] = {}
     for index, item in enumerate(node.items):
         for workload in _read_one(item, reader, child(path, index), encoder):
             if workload in workloads:
                 reader.problem(item.where, child(path, index), f"the same workload stands twice: {workload.written()}")
-            workloads.append(workload)
+            workloads[workload] = None
     return tuple(workloads)
 
 
@@ -150,7 +151,7 @@ def _choices(entry: Entry, reader: Reader, path: str, encoder: bool) -> list[Any
     values = [reader.value(_SHAPES[entry.key], item, path) for item in items]
     if not items:
         return [reader.problem(entry.value.where, path, "the list is empty")]
-    twice = next((value for value in values if value is not BAD and values.count(value) > 1), None)
+    twice = next((value for value, times in Counter(values).items() if value is not BAD and times > 1), None)
     if twice is not None:
         return [reader.problem(entry.value.where, path, f"{twice} stands twice in the list")]
     return values

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from explorer.blueprint.changes import Change
-from explorer.blueprint.fields import BLOCK, FIELDS, MODEL, STACK, STACKS
+from explorer.blueprint.fields import BLOCK, FIELDS, MODEL, STACK
 from explorer.blueprint.layers import read_layers
 from explorer.blueprint.plan import UNNAMED
 from explorer.blueprint.reading import BAD, Reader
@@ -24,6 +24,7 @@ class _Unreached:
 
 
 UNREACHED: Any = _Unreached()
+Key = TypeVar("Key", str, Cell)
 
 
 class Writer:
@@ -52,40 +53,45 @@ class Writer:
             return replace(state, cells={cell: f for cell, f in state.cells.items() if cell[1] == UNNAMED})
         level = FIELDS[change.path[0]].level
         if level == MODEL:
-            fields = self._assign(state.model, change)
-            return None if fields is None else replace(state, model=fields)
+            reached = self._assign_all({"": state.model}, change)
+            return replace(state, model=reached[""]) if reached else None
         if level == STACK:
             return self._assign_stacks(state, change)
         return self._assign_cells(state, change)
 
     def _assign_stacks(self, state: State, change: Change) -> State | None:
         targets = {stack: f for stack, f in state.stacks.items() if change.scope.stack in (None, stack)}
-        reached = {stack: f for stack, before in targets.items() if (f := self._assign(before, change)) is not None}
+        reached = self._assign_all(targets, change)
         if not any(stack in state.real_stacks for stack in reached):
             return None
         return replace(state, stacks={**state.stacks, **reached})
 
     def _assign_cells(self, state: State, change: Change) -> State | None:
         targets = {cell: f for cell, f in state.cells.items() if change.scope.holds(*cell)}
-        reached: dict[Cell, Fields] = {}
-        for cell, before in targets.items():
-            if (after := self._assign(before, change)) is not None:
-                reached[cell] = after
+        reached = self._assign_all(targets, change)
         if not any(state.reads(*cell, change.path[0]) for cell in reached):
             return None
         return replace(state, cells={**state.cells, **reached})
 
-    def _assign(self, fields: Fields, change: Change) -> Fields | None:
+    def _assign_all(self, targets: Mapping[Key, Fields], change: Change) -> dict[Key, Fields]:
+        """The targets that the change reaches, after it. What is one setting in many before is one after."""
+        name = change.path[0]
+        after: dict[int, Setting | None] = {}
+        for fields in targets.values():
+            if id(fields[name]) not in after:
+                after[id(fields[name])] = self._assign(fields[name], change)
+        new = {key: after[id(fields[name])] for key, fields in targets.items()}
+        return {key: {**targets[key], name: setting} for key, setting in new.items() if setting is not None}
+
+    def _assign(self, before: Setting, change: Change) -> Setting | None:
         name, *steps = change.path
-        before = fields[name]
         if not steps:
-            return {**fields, name: self._once(change, FIELDS[name], lambda: self._setting(change))}
+            setting: Setting = self._once(change, FIELDS[name], lambda: self._setting(change))
+            return setting
         if before.value is BAD:
-            return fields
+            return before
         value = self._below(before.value, steps, change)
-        if value is UNREACHED:
-            return None
-        return {**fields, name: Setting(value, before.where, written=True)}
+        return None if value is UNREACHED else Setting(value, before.where, written=True)
 
     def _once(self, change: Change, target: object, read: Callable[[], Any]) -> Any:
         key = id(change), id(target)
@@ -130,7 +136,7 @@ def _define(state: State, change: Change) -> State | None:
         null = isinstance(change.node, ScalarNode)
         return replace(state, split=state.split - this if null else state.split | this)
     if stack is None:
-        fresh = {(name, block): state.cells[name, UNNAMED] for name in STACKS}
+        fresh = {(name, block): state.cells[name, UNNAMED] for name in state.stacks}
         kept = {cell: fields for cell, fields in state.cells.items() if cell not in fresh}
         return replace(state, cells={**kept, **fresh})
     # In a stack a block is only made anew: which blocks there are is the model's.

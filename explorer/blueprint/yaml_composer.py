@@ -59,7 +59,7 @@ class Composer:
         self._text = text
         self._file = file
         self._events = yaml.parse(text, Loader=yaml.SafeLoader)
-        self._here = Where(file, 1, 1)          # where the latest event starts
+        self._here = Where(file, 1, 1)  # where the latest event starts
         self._problems: list[Problem] = []
         self._anchors: dict[str, _Anchor] = {}
         self._values = 0
@@ -68,14 +68,14 @@ class Composer:
     def document(self) -> tuple[Node, list[Problem]]:
         """The tree, null where the text holds nothing, and the problems of what it holds.
 
-        What cannot be used stands as text or null in the tree, so that the rest can still be read. Raises BlueprintError
-        where nothing after a place can be.
+        What cannot be used stands as text or null in the tree, so that the rest can still be read. Raises
+        BlueprintError where nothing after a place can be.
         """
-        self._next()                            # the start of the stream
+        self._next()  # the start of the stream
         if isinstance(self._next(), yaml.StreamEndEvent):
             return ScalarNode(None, Where(self._file)), []
         root = self._node(self._next(), "", 1)
-        self._next()                            # the end of the document
+        self._next()  # the end of the document
         if isinstance(self._next(), yaml.DocumentStartEvent):
             self._report(self._here, "", "a second document starts here", "a blueprint is one document")
         return root, self._problems
@@ -226,7 +226,7 @@ class Composer:
             event = next(self._events)
         except yaml.YAMLError as error:
             raise BlueprintError([*self._problems, syntax_problem(error, self._text, self._file)]) from None
-        except (ValueError, OverflowError) as error:    # PyYAML's chr() of an escape such as "\UFFFFFFFF"
+        except (ValueError, OverflowError) as error:  # PyYAML's chr() of an escape such as "\UFFFFFFFF"
             self._give_up(f"not valid YAML after this place: {error}")
         mark = event.start_mark
         assert mark is not None, f"{event} has no place"

@@ -33,7 +33,7 @@ def resolve(text: str) -> Scalar | Refusal:
 
 
 def _integer(text: str) -> int | Refusal:
-    if len(text) > 100:     # int() itself stops at 4300 digits
+    if len(text) > 100:  # int() itself stops at 4300 digits
         return Refusal(f"an integer of {len(text)} characters is too large")
     value = int(text, 0) if text.startswith("0") else int(text)
     refusal = unusable(value)

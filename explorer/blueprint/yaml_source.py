@@ -55,7 +55,7 @@ def _bytes(path: Path, where: Where) -> bytes:
             return stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise BlueprintError(Problem(where, "", "no such file", hints(_neighbour(path)))) from None
-    except (OSError, ValueError) as error:      # ValueError: a NUL in the path
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise BlueprintError(Problem(where, "", f"the file cannot be read: {reason}")) from None
 
@@ -115,7 +115,10 @@ def parse(text: str, file: str | None) -> MappingNode:
 
 
 def parse_with_problems(text: str, file: str | None) -> tuple[MappingNode, list[Problem]]:
-    """As ``parse``, with the problems of single values beside the tree. Raises BlueprintError where there is no tree."""
+    """As ``parse``, with the problems of single values beside the tree.
+
+    Raises BlueprintError where there is no tree.
+    """
     node, problems = Composer(text, file).document()
     if isinstance(node, MappingNode):
         return node, problems

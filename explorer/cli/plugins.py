@@ -67,7 +67,7 @@ def _table(*columns: tuple[str, Sequence[str]]) -> list[str]:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="rmsnorm, norm:rmsnorm (a kind) or explorer_norms:rmsnorm (a package).")],
+    name: Annotated[str, typer.Argument(help="rmsnorm, norm:rmsnorm (a kind) or PACKAGE:rmsnorm (a package).")],
     modules: Modules = None,
     debug: Debug = False,
 ) -> None:

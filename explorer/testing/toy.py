@@ -133,9 +133,9 @@ class Toy:
         assert isinstance(found, Chosen), found
         return found
 
-    def bare(self, *, dtype: torch.dtype = torch.float32, changes: Changes = _NOTHING) -> Any:
-        """What its constructor makes of a menu without positions and activations: of a norm, activation, position."""
-        menu = {"dim": DIM, "heads": HEADS, "head_dim": HEAD_DIM, "causal": True, "site": SITE, **changes}
+    def bare(self, *, dtype: torch.dtype = torch.float32) -> Any:
+        """What the constructor of a norm, an activation or a position makes of its menu."""
+        menu = {"dim": DIM, "heads": HEADS, "head_dim": HEAD_DIM, "causal": True}
         with construction(0, "cpu", dtype):
             return self.chosen.build(menu)
 

@@ -92,7 +92,6 @@ def _leaves(schema: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _within(number: float, schema: Mapping[str, Any]) -> bool:
-    return (
-        schema.get("minimum", number) <= number <= schema.get("maximum", number)
-        and schema.get("exclusiveMinimum", number - 1) < number < schema.get("exclusiveMaximum", number + 1)
-    )
+    closed = schema.get("minimum", number) <= number <= schema.get("maximum", number)
+    opened = schema.get("exclusiveMinimum", number - 1) < number < schema.get("exclusiveMaximum", number + 1)
+    return bool(closed and opened)

@@ -86,7 +86,7 @@ def registry() -> Registry:
 
 @pytest.fixture
 def read(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """``read(text)``: a blueprint from ``0.yaml``. Of several texts each is the base of the next: 0.yaml, 1.yaml, ..."""
+    """``read(text)``: a blueprint from ``0.yaml``. Of several texts each is the base of the next, ``1.yaml`` ..."""
     monkeypatch.chdir(tmp_path)
 
     def call(*sources: str | Mapping[str, Any], **options: Any) -> Blueprint:
@@ -119,7 +119,7 @@ def plugin() -> Callable[..., Package]:
 
 
 def field(blueprint: Blueprint, path: str) -> Any:
-    """The plain value of a field, or of a parameter below it, as written: ``field(b, "encoder.blocks.local.norm.eps")``."""
+    """The plain value of a field, or of a parameter below it: ``field(b, "encoder.blocks.local.norm.eps")``."""
     scope, (name, *steps) = _parted(path)
     state = blueprint.state
     level = FIELDS[name].level

@@ -25,7 +25,11 @@ def counts(blueprint):
 # explore, then product, rows, skipped, merged, then the choices of each row
 STUDIES = [
     # the first axis is the slowest
-    ("{norm: [rmsnorm, layernorm], bias: [true, false]}", (4, 4, 0, 0), ["rmsnorm true", "rmsnorm false", "layernorm true"]),
+    (
+        "{norm: [rmsnorm, layernorm], bias: [true, false]}",
+        (4, 4, 0, 0),
+        ["rmsnorm true", "rmsnorm false", "layernorm true"],
+    ),
     # an axis rests where the chosen component lacks its parameter: 3 + 1 + 1 attentions, not 9
     (
         "{attention: [gqa, mha, mla], attention.kv_heads: [4, 2, 1]}",
@@ -57,8 +61,16 @@ STUDIES = [
     ("{norm: [none, null]}", (2, 1, 0, 1), ["none"]),
     ("{layers: [2, {pattern: [block], count: 2}, 3]}", (3, 2, 0, 1), ["2", "3"]),
     # a path into a block or a stack; named options that define them
-    ("{blocks.a.window: [1, 2], shape: {with: {blocks: {a: {}}}, without: {}}}", (4, 3, 0, 1), ["1 with", "without", "2 with"]),
-    ("{encoder: [null, {layers: 2}], encoder.norm: [rmsnorm, layernorm]}", (4, 3, 0, 1), ["null", "{layers: 2} rmsnorm"]),
+    (
+        "{blocks.a.window: [1, 2], shape: {with: {blocks: {a: {}}}, without: {}}}",
+        (4, 3, 0, 1),
+        ["1 with", "without", "2 with"],
+    ),
+    (
+        "{encoder: [null, {layers: 2}], encoder.norm: [rmsnorm, layernorm]}",
+        (4, 3, 0, 1),
+        ["null", "{layers: 2} rmsnorm"],
+    ),
     # wide before narrow, short before long, across axes too
     ("{norm.eps: [1], norm: [layernorm]}", (1, 1, 0, 0), ["1 layernorm"]),
     # one axis of one value
@@ -125,15 +137,24 @@ ERRORS = [
     ("{bias: [on, off]}", "on means true in YAML 1.1"),
     # two axes that set one path
     ("{norm: [none], era: {a: {norm: none}, b: {}}}", "norm: is set by two axes, norm and era"),
-    ("{encoder.bias: [true], era: {a: {encoder: {bias: true}}}}", "encoder.bias: is set by two axes, encoder.bias and era"),
+    (
+        "{encoder.bias: [true], era: {a: {encoder: {bias: true}}}}",
+        "encoder.bias: is set by two axes, encoder.bias and era",
+    ),
     ("{a: {x: {blocks: {}}}, b: {y: {blocks: {}}}}", "blocks: is set by two axes, a and b"),
     # resting everywhere
-    ("{attention.kv_heads: [1, 2]}", "0.yaml:3:32: attention.kv_heads: reaches nothing\n  attention is 'mha', which has: "),
+    (
+        "{attention.kv_heads: [1, 2]}",
+        "0.yaml:3:32: attention.kv_heads: reaches nothing\n  attention is 'mha', which has: ",
+    ),
     ("{norm.epsilon: [1, 2]}", "norm.epsilon: reaches nothing\n  did you mean 'eps'?"),
     ("{blocks.a.window: [1]}", "blocks.a.window: there is no block 'a'"),
     ("{attention.kv_heads: [as_written, 2]}", "attention.kv_heads: reaches nothing"),
     # of named options, each change must reach something in some row
-    ("{a: {x: {norm: none, norm.eps: 2}, y: {}}}", "norm.eps: reaches nothing\n  norm is 'none', which has: no parameters"),
+    (
+        "{a: {x: {norm: none, norm.eps: 2}, y: {}}}",
+        "norm.eps: reaches nothing\n  norm is 'none', which has: no parameters",
+    ),
 ]
 
 
@@ -151,8 +172,20 @@ def test_wrong_values_of_many_rows_are_told_once(told):
     ]
 
 
+def test_values_are_told_with_the_other_problems_of_the_file(told):
+    error = told(SMALL + "nrom: none\nexplore: {heads: [4, x], era: {a: {norm: rmsnrom, norm.eps: 0}, b: {}}}")
+    assert [line.split(": ")[0] for line in error.splitlines() if line[0] != " "] == [
+        "0.yaml:3:1",
+        "0.yaml:4:22",
+        "0.yaml:4:42",
+    ]
+
+
 def test_axes_of_the_command_line(read, told):
-    text = SMALL + "explore: {norm: [rmsnorm, layernorm], era: {a: {bias: true}, b: {}, c: {causal: false}}}\nbaseline: {era: b}"
+    text = (
+        SMALL
+        + "explore: {norm: [rmsnorm, layernorm], era: {a: {bias: true}, b: {}, c: {causal: false}}}\nbaseline: {era: b}"
+    )
     # one of the same name is replaced where it stands, one of another name is the last
     assert rows(read(text, axes=["norm=none", "window=4,8"])) == [
         f"none {era} {window}" for era in "abc" for window in (4, 8)
@@ -226,7 +259,10 @@ def test_digest_is_of_everything_that_is_studied(read):
 
 
 def test_a_product_above_the_limit_is_refused_before_anything_is_resolved(read):
-    axes = [f"{path}={','.join(map(str, range(1, 11)))}" for path in ("heads", "window", "head_dim", "layers", "seed", "dim")]
+    axes = [
+        f"{path}={','.join(map(str, range(1, 11)))}"
+        for path in ("heads", "window", "head_dim", "layers", "seed", "dim")
+    ]
     blueprint = read(SMALL, axes=axes)
     start = time.perf_counter()
     with pytest.raises(UsageError) as caught:

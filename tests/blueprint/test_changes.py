@@ -28,12 +28,24 @@ WINS = [
         "feedforward.hidden.ratio: 8/3",
         {"feedforward.hidden": {"ratio": "8/3", "multiple_of": 2}},
     ),
-    ("", "head: lm\nhead.softcap: 30\nembedding.scale: sqrt_dim", {"head.softcap": 30.0, "embedding.scale": "sqrt_dim"}),
+    (
+        "",
+        "head: lm\nhead.softcap: 30\nembedding.scale: sqrt_dim",
+        {"head.softcap": 30.0, "embedding.scale": "sqrt_dim"},
+    ),
     # without a prefix it reaches every stack and block that has the path
-    (LOCAL + T5, "heads: 2", {p + "heads": 2 for p in ("encoder.", "decoder.", "encoder.blocks.local.", "blocks.global.")}),
+    (
+        LOCAL + T5,
+        "heads: 2",
+        {p + "heads": 2 for p in ("encoder.", "decoder.", "encoder.blocks.local.", "blocks.global.")},
+    ),
     (LOCAL, "norm.eps: 1", {"norm.eps": 1.0, "blocks.local.norm.eps": 1.0}),
     (LOCAL, "norm.bias: false", {"norm": RMS, "blocks.local.norm.bias": False}),
-    (T5, "residual: none\nlayers: 4", {"encoder.residual": "none", "decoder.residual": "none", "encoder.layers": ("block",) * 4}),
+    (
+        T5,
+        "residual: none\nlayers: 4",
+        {"encoder.residual": "none", "decoder.residual": "none", "encoder.layers": ("block",) * 4},
+    ),
     # and replaces what earlier mappings wrote at or below it
     (LOCAL, "norm: rmsnorm", {"blocks.local.norm": RMS, "blocks.local.window": 8}),
     ("encoder: {norm.eps: 0.1}", "norm: rmsnorm", {"encoder.norm": RMS, "decoder.norm": RMS}),
@@ -42,7 +54,11 @@ WINS = [
     # a prefix narrows it
     (LOCAL, "blocks.local.window: 4", {"blocks.local.window": 4, "window": None, "blocks.local.norm": LAYER}),
     (T5, "encoder.norm: layernorm", {"encoder.norm": LAYER, "decoder.norm": RMS}),
-    (LOCAL + T5, "decoder.blocks.local.window: 4", {"decoder.blocks.local.window": 4, "encoder.blocks.local.window": 8}),
+    (
+        LOCAL + T5,
+        "decoder.blocks.local.window: 4",
+        {"decoder.blocks.local.window": 4, "encoder.blocks.local.window": 8},
+    ),
     # `blocks.NAME: changes` replaces that one block, `blocks:` all of them
     (LOCAL, "blocks.local: {}", {"blocks.local.window": None, "blocks.local.norm": RMS}),
     (LOCAL, "norm: layernorm\nblocks.local: {}", {"blocks.local.norm": LAYER}),
@@ -120,7 +136,9 @@ def test_a_path_that_reaches_nothing_is_an_error(told, text, expected):
 
 def test_a_change_of_a_block_that_no_layer_is_of_reaches_nothing(told, read, at):
     text = SMALL + "attention: {gqa: {kv_heads: 2}}\nblocks: {a: {attention: mha}}\nlayers: [a]"
-    assert "attention.kv_heads: reaches nothing\n  did you mean" not in (error := told(text, sets=["attention.kv_heads=4"]))
+    assert "attention.kv_heads: reaches nothing\n  did you mean" not in (
+        error := told(text, sets=["attention.kv_heads=4"])
+    )
     assert "attention is 'mha'" in error
     # what the stack itself takes from its unnamed block counts: the position that is added to embeddings
     learned = SMALL + "position: learned\nblocks: {a: {position: none}}\nlayers: [a]"

@@ -69,7 +69,9 @@ def test_a_base_is_beside_the_file_that_names_it(folder, registry):
 
 
 def test_study_fields_of_a_base_are_not_taken_over(read):
-    study = "name: other\nexplore: {norm: [none]}\nskip: [{norm: none}]\nbaseline: {norm: none}\nworkloads: [{tokens: 3}]\n"
+    study = (
+        "name: other\nexplore: {norm: [none]}\nskip: [{norm: none}]\nbaseline: {norm: none}\nworkloads: [{tokens: 3}]\n"
+    )
     child = read(SMALL + study, "bias: true")
     assert (child.name, child.axes, child.skips, child.baseline.indexes) == ("1", (), (), None)
     assert child.workloads[0].tokens is None
@@ -154,7 +156,9 @@ def test_a_circle_of_bases_is_refused(folder, registry):
     write(folder / "a.yaml", "base: b")
     write(folder / "b.yaml", "base: c")
     write(folder / "c.yaml", "base: a")
-    with pytest.raises(BlueprintError, match=r"c\.yaml:1:7: base: .* its own base: a\.yaml -> b\.yaml -> c\.yaml -> a\.yaml"):
+    with pytest.raises(
+        BlueprintError, match=r"c\.yaml:1:7: base: .* its own base: a\.yaml -> b\.yaml -> c\.yaml -> a\.yaml"
+    ):
         load("a", registry=registry)
 
 
@@ -208,3 +212,29 @@ def test_huge_values_are_refused_fast(told):
     assert [line.split(":")[3].strip() for line in error.splitlines() if not line.startswith(" ")] == [
         *("dim", "heads", "vocab", "layers", "window", "seed")
     ]
+
+
+ABSURD = {
+    "unknown fields": "".join(f"field{n}: 1\n" for n in range(20_000)),
+    "unknown blocks": f"layers: [{', '.join(f'block{n}' for n in range(20_000))}]",
+    "many blocks": f"blocks: {{{', '.join(f'b{n}: {{}}' for n in range(20_000))}}}",
+    "a long axis of equal values": f"explore: {{heads: [{', '.join(['4'] * 50_000)}]}}",
+    "a long list of equal workloads": f"workloads: [{', '.join(['{}'] * 40_000)}]",
+    "a workload of long lists": f"workloads: [{{batch: {list(range(1, 9000))}, tokens: {list(range(1, 9000))}}}]",
+    "a long wrong axis": f"explore: {{heads: {list(range(-30_000, 0))}}}",
+}
+
+
+@pytest.mark.parametrize("text", ABSURD.values(), ids=ABSURD)
+def test_absurd_files_are_refused_fast(told, text):
+    start = time.process_time()
+    error = told(SMALL + text)
+    assert time.process_time() - start < 5
+    assert len(error.splitlines()) < 400
+
+
+def test_after_a_hundred_problems_the_rest_is_not_read(told):
+    assert (
+        told(SMALL + ABSURD["unknown fields"]).splitlines()[-1]
+        == "0.yaml:1:1: 100 problems up to here; the rest is not read"
+    )

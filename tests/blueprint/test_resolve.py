@@ -59,7 +59,10 @@ IN_FORCE = [
     ("final_norm: none", "final_norm", "none"),
     ("final_norm: layernorm", "final_norm", {"layernorm": {"eps": 1e-5, "bias": True}}),
     # null means none where none is a choice and no other meaning is given
-    *((f"{field}: null", field, "none") for field in ("norm", "position", "attention", "feedforward", "residual", "head")),
+    *(
+        (f"{field}: null", field, "none")
+        for field in ("norm", "position", "attention", "feedforward", "residual", "head")
+    ),
     ("placement: null", "placement", "none"),
     ("final_norm: null", "final_norm", "none"),
     ("attention: {mha: {qk_norm: none}}", "attention.mha.qk_norm", None),
@@ -71,7 +74,11 @@ IN_FORCE = [
     ("attention: {mha: {}}", "attention", {"mha": {"qk_norm": None}}),
     ("attention: {mha: }", "attention", {"mha": {"qk_norm": None}}),
     ("attention: {toys:mha: {}}", "attention", {"mha": {"qk_norm": None}}),
-    ("attention: {mha: {qk_norm: {rmsnorm: {eps: 1}}}}", "attention.mha.qk_norm", {"rmsnorm": {"eps": 1.0, "offset": 0.0}}),
+    (
+        "attention: {mha: {qk_norm: {rmsnorm: {eps: 1}}}}",
+        "attention.mha.qk_norm",
+        {"rmsnorm": {"eps": 1.0, "offset": 0.0}},
+    ),
     ("attention: {mla: {act: {leaky: {slope: 0.2}}}}", "attention.mla.act", {"leaky": {"slope": 0.2}}),
     ("head: {pooler: {activation: tanh}}", "head", {"pooler": {"activation": "tanh"}}),
     ("head: pooler", "head", {"pooler": {"activation": "tanh"}}),
@@ -106,7 +113,9 @@ def test_what_the_plan_takes_from_fields(read):
     assert plan.whole
 
 
-@pytest.mark.parametrize(("text", "whole"), [("", False), ("layers: 1", True), ("vocab: 8", True), ("encoder: {}", False)])
+@pytest.mark.parametrize(
+    ("text", "whole"), [("", False), ("layers: 1", True), ("vocab: 8", True), ("encoder: {}", False)]
+)
 def test_a_model_is_written_by_layers_or_vocab(read, text, whole):
     assert read(SMALL + text).plan().whole is whole
 
@@ -143,7 +152,10 @@ FAULTS = [
     ("heads: 4", "0.yaml:1:1: dim: 'dim' must be written; it has no default\n  write `dim: ...`, int >= 1"),
     ("dim: 64", "0.yaml:1:1: heads: 'heads' must be written"),
     ("dim: 64\nblocks: {a: {heads: 4}, b: {}}\nlayers: [a, b]", "blocks.b.heads: 'heads' must be written"),
-    (SMALL + "attention: gqa", "0.yaml:3:12: attention: attention 'gqa' needs kv_heads\n  write {gqa: {kv_heads: ...}}, int >= 1"),
+    (
+        SMALL + "attention: gqa",
+        "0.yaml:3:12: attention: attention 'gqa' needs kv_heads\n  write {gqa: {kv_heads: ...}}, int >= 1",
+    ),
     (SMALL + "attention: {gqa: {scale: 1}}", "0.yaml:3:13: attention: attention 'gqa' needs kv_heads"),
     (SMALL + "cross_attention: gqa", "only the decoder of an encoder-decoder has cross-attention"),
     (SMALL + "encoder: {}\nlayout: parallel", "a parallel layout is defined for self-attention and feed-forward only"),

@@ -48,12 +48,14 @@ VALID = [
     "feedforward: {dense: {hidden: {ratio: 8/3, multiple_of: 256}, bias: true}}\nfeedforward.hidden.ratio: 2.5",
     "blocks: {a: {window: 2, norm.eps: 1}, b: null}\nlayers: [a, {b: 2}, {pattern: [{a: 1}, b], count: 3}]",
     "encoder: {layers: 2, blocks: {a: {}}}\ndecoder: {cross_attention: null, final_norm: auto}\nblocks: {a: {}}",
-    "vocab: 8\nembedding: {scale: sqrt_dim, norm: true, types: 2}\nhead: {lm: {scale: rsqrt_dim}}\ntie_embeddings: true",
+    "vocab: 8\nembedding: {scale: sqrt_dim, norm: true, types: 2}\nhead: {lm: {scale: rsqrt_dim}}\n"
+    "tie_embeddings: true",
     "embedding: {scale: 2.5, norm: {rmsnorm: {eps: 1}}}\nhead: {pooler: {activation: tanh}}\ndropout: none",
     "init: {normal: {std: 0.02, output: depth}}\nseed: 3\nrequires: []\nname: a\nbase: null",
     "workloads: [{phase: decode, batch: [1, 8], context: 4, dtype: float16, kv_dtype: null}]",
     "workloads: {tokens: 4}",
-    "explore: {norm: [as_written, none], era: {a: {norm.eps: 1}, b: null}}\nskip: [{era: a}]\nbaseline: {era: b}\nmatch: null",
+    "explore: {norm: [as_written, none], era: {a: {norm.eps: 1}, b: null}}\nskip: [{era: a}]\nbaseline: {era: b}\n"
+    "match: null",
 ]
 
 

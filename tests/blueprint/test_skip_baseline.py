@@ -107,6 +107,7 @@ ERRORS = [
     ("[{window.x: 0}]", "below window there are: no parameters"),
     ("[{heads: [4, 8]}]", "skip[0].heads: must be int >= 1 and <= 16777216, not a list"),
     ("[{blocks.lcoal.heads: 4}]", "there is no block 'lcoal'"),
+    ("[{encoder.heads: 4}]", "0.yaml:4:9: skip[0].encoder.heads: the model has one stack"),
     ("[{blocks: 4}]", "skip[0].blocks: is no path"),
     ("[{encoder.dim: 4}]", "'dim' belongs to the model, not to encoder"),
     ("[{workloads: 4}]", "'workloads' stands at the top of a file only"),
@@ -136,22 +137,41 @@ BASELINES = [
     (DEPTH, "{}", dict.fromkeys(["add 1", "add 2", "deepnorm 1", "deepnorm 2"], "add 1")),
     # an axis left out keeps the row's own value
     (DEPTH, "{connection: add}", {"add 1": "add 1", "add 2": "add 2", "deepnorm 1": "add 1", "deepnorm 2": "add 2"}),
-    (DEPTH, "{layers: 2}", {"add 1": "add 2", "add 2": "add 2", "deepnorm 1": "deepnorm 2", "deepnorm 2": "deepnorm 2"}),
-    (DEPTH, "{connection: deepnorm, layers: 2}", dict.fromkeys(["add 1", "add 2", "deepnorm 1", "deepnorm 2"], "deepnorm 2")),
+    (
+        DEPTH,
+        "{layers: 2}",
+        {"add 1": "add 2", "add 2": "add 2", "deepnorm 1": "deepnorm 2", "deepnorm 2": "deepnorm 2"},
+    ),
+    (
+        DEPTH,
+        "{connection: deepnorm, layers: 2}",
+        dict.fromkeys(["add 1", "add 2", "deepnorm 1", "deepnorm 2"], "deepnorm 2"),
+    ),
     # with axes that rest: the row's first place in the product
     (
         REST,
         "{attention: gqa}",
-        {n: n if n.startswith("gqa") else "gqa:kv_heads=1 4" for n in ("gqa:kv_heads=1 4", "gqa:kv_heads=1 2", "mha", "mla")},
+        {
+            n: n if n.startswith("gqa") else "gqa:kv_heads=1 4"
+            for n in ("gqa:kv_heads=1 4", "gqa:kv_heads=1 2", "mha", "mla")
+        },
     ),
     (REST, "{attention: mla}", dict.fromkeys(["gqa:kv_heads=1 4", "gqa:kv_heads=1 2", "mha", "mla"], "mla")),
-    (REST, "{attention.kv_heads: 2}", {"gqa:kv_heads=1 4": "gqa:kv_heads=1 2", "gqa:kv_heads=1 2": "gqa:kv_heads=1 2", "mha": "mha", "mla": "mla"}),
+    (
+        REST,
+        "{attention.kv_heads: 2}",
+        {"gqa:kv_heads=1 4": "gqa:kv_heads=1 2", "gqa:kv_heads=1 2": "gqa:kv_heads=1 2", "mha": "mha", "mla": "mla"},
+    ),
     # values are compared, not how they are written
     ("explore: {norm.eps: [1e-5, 1]}", "{norm.eps: 1.0}", {"1e-05": "1", "1": "1"}),
     ("explore: {norm: [rmsnorm, none]}", "{norm: null}", {"rmsnorm": "none", "none": "none"}),
     ("explore: {norm: [as_written, none]}", "{norm: as_written}", {"as_written": "as_written", "none": "as_written"}),
-    ("explore: {norm: [{rmsnorm: {eps: 1}}, none]}", "{norm: {rmsnorm: {eps: 1}}}", dict.fromkeys(["rmsnorm:eps=1", "none"], "rmsnorm:eps=1")),
-]  # fmt: skip
+    (
+        "explore: {norm: [{rmsnorm: {eps: 1}}, none]}",
+        "{norm: {rmsnorm: {eps: 1}}}",
+        dict.fromkeys(["rmsnorm:eps=1", "none"], "rmsnorm:eps=1"),
+    ),
+]
 
 
 @pytest.mark.parametrize(("study", "baseline", "expected"), BASELINES)
@@ -161,7 +181,9 @@ def test_what_each_row_is_compared_with(read, study, baseline, expected):
 
 def test_a_dead_row_is_no_baseline(read):
     study = SMALL + DEPTH
-    assert partners(read(study), dead=["add 1"]) == dict.fromkeys(["add 1", "add 2", "deepnorm 1", "deepnorm 2"], "add 2")
+    assert partners(read(study), dead=["add 1"]) == dict.fromkeys(
+        ["add 1", "add 2", "deepnorm 1", "deepnorm 2"], "add 2"
+    )
     expected = {"add 1": None, "add 2": "add 2", "deepnorm 1": None, "deepnorm 2": "add 2"}
     assert partners(read(study + "baseline: {connection: add}"), dead=["add 1"]) == expected
 
@@ -172,7 +194,10 @@ def test_a_dead_row_is_no_baseline(read):
         ("[add]", "0.yaml:4:11: baseline: must be a mapping from axes to values, not a list"),
         ("{conection: add}", "0.yaml:4:12: baseline.conection: is no axis of this study\n  did you mean 'connection'?"),
         ("{norm: rmsnorm}", "baseline.norm: is no axis of this study\n  axes: connection, layers"),
-        ("{connection: ad}", "baseline.connection: ad is not on this axis\n  did you mean 'add'?\n  values: add, deepnorm"),
+        (
+            "{connection: ad}",
+            "baseline.connection: ad is not on this axis\n  did you mean 'add'?\n  values: add, deepnorm",
+        ),
         ("{layers: 7}", "baseline.layers: 7 is not on this axis\n  values: 1, 2"),
     ],
 )

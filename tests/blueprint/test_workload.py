@@ -67,7 +67,13 @@ def test_a_learned_table_cuts_the_default_and_refuses_what_is_written():
 
 def test_lists_multiply_the_first_key_slowest(read):
     found = read(SMALL + "workloads: [{phase: decode, batch: [1, 8], context: [16, 32]}, {tokens: 4}]").workloads
-    assert [(w.batch, w.context, w.tokens) for w in found] == [(1, 16, None), (1, 32, None), (8, 16, None), (8, 32, None), (1, None, 4)]  # fmt: skip
+    assert [(w.batch, w.context, w.tokens) for w in found] == [
+        (1, 16, None),
+        (1, 32, None),
+        (8, 16, None),
+        (8, 32, None),
+        (1, None, 4),
+    ]
 
 
 def test_one_workload_needs_no_list(read):
@@ -76,7 +82,9 @@ def test_one_workload_needs_no_list(read):
 
 
 def test_options_replace_the_workloads_of_the_blueprint(read):
-    found = read(SMALL + "workloads: [{tokens: 4}]", workloads=["batch=[1,2],tokens=8", "phase=decode,context=3"]).workloads
+    found = read(
+        SMALL + "workloads: [{tokens: 4}]", workloads=["batch=[1,2],tokens=8", "phase=decode,context=3"]
+    ).workloads
     assert found == (Workload(tokens=8), Workload(batch=2, tokens=8), Workload(phase="decode", context=3))
 
 
@@ -94,8 +102,11 @@ ERRORS = [
     ("[{dtype: bf16}]", "not the text 'bf16'\n  did you mean 'bfloat16'?"),
     ("[{dtype: int8}]", "workloads[0].dtype: must be float64 or float32 or bfloat16 or float16"),
     ("[{weight_dtype: none}]", "or null, not the text 'none'\n  write null"),
-    *((f"[{{{key}: {bad}}}]", f"workloads[0].{key}: must be int >= 1 and <= 2147483647")
-      for key in ("batch", "tokens", "context") for bad in ("0", "-1", "true", "1.0", "99999999999")),
+    *(
+        (f"[{{{key}: {bad}}}]", f"workloads[0].{key}: must be int >= 1 and <= 2147483647")
+        for key in ("batch", "tokens", "context")
+        for bad in ("0", "-1", "true", "1.0", "99999999999")
+    ),
     ("[{batch: 2.0}]", "not the number 2.0\n  write 2"),
     ("[{batch: []}]", "workloads[0].batch: the list is empty"),
     ("[{batch: [1, 2, 1]}]", "workloads[0].batch: 1 stands twice in the list"),
@@ -104,8 +115,11 @@ ERRORS = [
     ("[{tokens: 8, context: 4}]", "context 4 is shorter than the 8 new tokens it includes"),
     ("[{phase: train, tokens: 8, context: 9}]", "train has no cache, so context 9 must equal tokens 8"),
     ("[{source: 4}]", "0.yaml:3:14: workloads[0].source: 'source' is the length of what the encoder reads"),
-    (f"[{{batch: {list(range(1, 41))}, tokens: {list(range(1, 41))}}}]", "workloads[0]: 1,600 workloads are more than 1,000"),
-]  # fmt: skip
+    (
+        f"[{{batch: {list(range(1, 41))}, tokens: {list(range(1, 41))}}}]",
+        "workloads[0]: 1,600 workloads are more than 1,000",
+    ),
+]
 
 
 @pytest.mark.parametrize(("written", "expected"), ERRORS)

@@ -11,7 +11,7 @@ from explorer.assembly.residual import PLACEMENTS
 from explorer.assembly.sublayer import ParallelSublayers, Sublayer
 from explorer.errors import RefusedError
 from explorer.testing.expect import expect, expect_close, expect_like
-from explorer.testing.toy import BATCH, TOKENS, VOCAB, Toy, ids, vectors
+from explorer.testing.toy import BATCH, DIM, TOKENS, VOCAB, Toy, ids, vectors
 
 _LAYOUTS: dict[str, Any] = {"sequential": "sequential", "parallel": {"parallel": {"shared_norm": True}}}
 
@@ -56,7 +56,7 @@ def silent_sublayers(toy: Toy) -> None:
 
 def _silent(part: Sublayer | ParallelSublayers, state: Any) -> Any:
     x, state = part.residual.read(state)
-    expect_like(x, (BATCH, TOKENS, vectors().shape[-1]), torch.float32, "what `read` gives to the sublayer")
+    expect_like(x, (BATCH, TOKENS, DIM), torch.float32, "what `read` gives to the sublayer")
     silence: Tensor = torch.zeros_like(x)
     state = part.residual.write(state, silence)
     return state if part.norm_post is None else part.norm_post(state)
