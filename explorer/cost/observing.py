@@ -53,6 +53,7 @@ def observe(subject: Subject, workload: Workload) -> Observed:
 
 def growth(subject: Subject, held: int, kv_dtype: str) -> int:
     """Bytes by which the cache of one sequence grows with the token after ``held`` ones."""
+
     def tokens_before(run: Run, layer: Block | None) -> int:
         before = 0 if layer is None or cache is None else _tokens(layer, cache)
         run()

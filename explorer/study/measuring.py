@@ -40,7 +40,9 @@ def measure_rows(
         if cost["scope"] == "block" and combination.plan is not None and _runs(cost)
     }
     candidates = [
-        Candidate(key, partial(_ready, plan, cost["name"], Workload(**cost["workload"]), where), _least_bytes(plan, cost))
+        Candidate(
+            key, partial(_ready, plan, cost["name"], Workload(**cost["workload"]), where), _least_bytes(plan, cost)
+        )
         for key, (_, cost, plan) in places.items()
     ]
     outcomes = measure(candidates, device=where, effort=effort, on_progress=lambda p: on_progress(*_shown(p)))

@@ -1,11 +1,11 @@
 """The plugin contract as checks that any test file can run over its own components.
 
-    import pytest
-    from explorer.testing import contract_cases
+import pytest
+from explorer.testing import contract_cases
 
-    @pytest.mark.parametrize("case", contract_cases("my_package"), ids=str)
-    def test_contract(case):
-        case.check()
+@pytest.mark.parametrize("case", contract_cases("my_package"), ids=str)
+def test_contract(case):
+    case.check()
 """
 
 from explorer.testing.cases import contract_cases as contract_cases

@@ -36,9 +36,7 @@ def contract_cases(
     ]
 
 
-def _toys(
-    kind: str, package: str | None, given: Mapping[str, Mapping[str, Any]], registry: Registry
-) -> list[Toy]:
+def _toys(kind: str, package: str | None, given: Mapping[str, Mapping[str, Any]], registry: Registry) -> list[Toy]:
     components = [c for c in registry.components(kind) if package in (None, c.package) and c.constructor is not None]
     return [Toy(component, registry, given.get(component.name)) for component in components]
 

@@ -109,9 +109,7 @@ class Toy:
         fields = {**_SIZES, "placement": self.placement, **self.written(), **changes}
         return load(fields, registry=self.registry).plan()
 
-    def model(
-        self, changes: Changes = _NOTHING, *, device: str = "cpu", dtype: torch.dtype | None = None
-    ) -> Model:
+    def model(self, changes: Changes = _NOTHING, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Model:
         """Two layers with embedding and head."""
         return build_model(self.plan(changes), device=device, dtype=dtype)
 

@@ -1,4 +1,4 @@
-"""Wrong input, one line each: exit 2, one clear message that says where, what, and what would be valid; no traceback."""
+"""Wrong input, a line each: exit 2, one message that says where, what, and what would be valid; no traceback."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ FILES = {  # bytes of the file, what the message must say
     "unknown plugin": (HEAD.encode() + b"norm: rmsnrom\n", ("bad.yaml:3:7", "rmsnrom", "did you mean 'rmsnorm'?")),
     "unknown parameter": (HEAD.encode() + b"norm: {rmsnorm: {epsilon: 1e-6}}\n", ("bad.yaml:3:18", "epsilon", "eps")),
     "unknown field": (HEAD.encode() + b"atention: mha\n", ("bad.yaml:3:1", "did you mean 'attention'?")),
-    "unknown field of a stack": (b"encoder: {leyers: 2}\ndecoder: {}\n" + HEAD.encode(), ("leyers", "did you mean 'layers'?")),
+    "unknown field of a stack": (
+        b"encoder: {leyers: 2}\ndecoder: {}\n" + HEAD.encode(),
+        ("leyers", "did you mean 'layers'?"),
+    ),
     "unknown field of a block": (HEAD.encode() + b"blocks: {a: {windw: 3}}\n", ("windw", "did you mean 'window'?")),
     "unknown workload key": (HEAD.encode() + b"workloads: [{token: 8}]\n", ("token", "did you mean 'tokens'?")),
     "unknown phase": (HEAD.encode() + b"workloads: [{phase: decoding}]\n", ("phase", "decoding", "decode")),
     "unknown dtype": (HEAD.encode() + b"workloads: [{dtype: bf16}]\n", ("dtype", "bf16", "bfloat16")),
     "heads do not divide": (b"dim: 100\nheads: 12\n", ("bad.yaml:2:", "12", "100", "8.33", "10")),
-    "kv_heads do not divide": (HEAD.encode() + b"attention: {gqa: {kv_heads: 3}}\n", ("bad.yaml:3:", "kv_heads 3", "heads 4")),
+    "kv_heads do not divide": (
+        HEAD.encode() + b"attention: {gqa: {kv_heads: 3}}\n",
+        ("bad.yaml:3:", "kv_heads 3", "heads 4"),
+    ),
     "zero": (b"dim: 0\nheads: 4\n", ("bad.yaml:1:", "dim", ">= 1")),
     "negative": (b"dim: 64\nheads: -4\n", ("bad.yaml:2:", "heads", ">= 1")),
     "huge": (b"dim: 99999999999999999999\nheads: 4\n", ("bad.yaml:1:", "dim", "<= 1")),

@@ -142,7 +142,9 @@ def test_windows_open_and_full() -> None:
 
 
 def test_an_encoder_and_a_bidirectional_stack_cache_nothing() -> None:
-    costs = {cost.name: cost for cost in count(plan_of(MODELS["encoder-decoder"]), [Workload("decode", context=5)]).costs}
+    costs = {
+        cost.name: cost for cost in count(plan_of(MODELS["encoder-decoder"]), [Workload("decode", context=5)]).costs
+    }
     assert costs["encoder.block"].kv.cache == costs["encoder.block"].matmul_flops == 0
     # Three decoder layers: five tokens of their own, five of the source.
     assert costs["decoder.block"].kv.cache == 2 * 32 * 2 * (5 + 5)

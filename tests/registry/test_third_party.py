@@ -5,6 +5,7 @@ The environments see everything that the running one holds, so nothing is fetche
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -66,7 +67,9 @@ class Environment:
 
 
 def make_environment(folder: Path) -> Environment:
-    pytest.importorskip("pip", reason="plugins are installed by pip")
+    # Found, not imported: importing pip switches off setuptools' hook for distutils, which inductor needs later.
+    if importlib.util.find_spec("pip") is None:
+        pytest.skip("plugins are installed by pip, which is not here")
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     environment = Environment(python, folder)

@@ -10,9 +10,9 @@ import pytest
 
 from explorer.report.comparison import comparisons
 from explorer.report.csv_text import csv_text
-from explorer.study.frame import COUNTS, columns, rows
 from explorer.report.json_text import json_text
 from explorer.report.markdown import escaped, markdown
+from explorer.study.frame import COUNTS, columns, rows
 
 
 def parsed(document: dict[str, Any]) -> list[dict[str, str]]:

@@ -44,11 +44,23 @@ PARAMS = {
     "A2 one activation object in several blocks": (120, {"dim": 4, "feedforward": "shared_relu"}),
     "A4 smaller key and value projections": (
         557_568,
-        {**LLAMA_LIKE, "dim": 256, "heads": 8, "attention": {"gqa": {"kv_heads": 2}}, "feedforward": {"dense": {"hidden": 512}}},
+        {
+            **LLAMA_LIKE,
+            "dim": 256,
+            "heads": 8,
+            "attention": {"gqa": {"kv_heads": 2}},
+            "feedforward": {"dense": {"hidden": 512}},
+        },
     ),
     "A4 at full size": (
         855_654_400,
-        {**LLAMA_LIKE, "dim": 8192, "heads": 64, "attention": {"gqa": {"kv_heads": 8}}, "feedforward": {"dense": {"hidden": 28672}}},
+        {
+            **LLAMA_LIKE,
+            "dim": 8192,
+            "heads": 64,
+            "attention": {"gqa": {"kv_heads": 8}},
+            "feedforward": {"dense": {"hidden": 28672}},
+        },
     ),
     "A5 head_dim is not dim / heads": (
         92_416,
@@ -61,7 +73,10 @@ PARAMS = {
             "feedforward": {"dense": {"hidden": 192}},
         },
     ),
-    "A8 gated: three matrices": (393_216, {"dim": 256, "feedforward": {"dense": {"hidden": 512}}, "activation": "swiglu"}),
+    "A8 gated: three matrices": (
+        393_216,
+        {"dim": 256, "feedforward": {"dense": {"hidden": 512}}, "activation": "swiglu"},
+    ),
     "A8 plain: two matrices": (262_144, {"dim": 256, "feedforward": {"dense": {"hidden": 512}}, "activation": "gelu"}),
     "A8 at full size": (
         872_456_192,

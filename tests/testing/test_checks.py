@@ -266,4 +266,3 @@ def test_any_exception_names_component_and_distribution(cases: Any) -> None:
     (case,) = (case for case in cases({"norm": {"throws": Throws}}) if case.rule.name == "builds")
     with pytest.raises(ContractFailure, match=r"norm 'throws' of lab-parts 0\.3 .*KeyError: 'weights'"):
         case.check()
-
