@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -175,3 +176,13 @@ def _numbers(one: object, other: object) -> bool:
 def plain_axes(axes: Iterable[Axis]) -> dict[str, Any]:
     """As in the JSON of a result: short texts by axis."""
     return {axis.name: [option.text for option in axis.options] for axis in axes}
+
+
+_NAME = re.compile(r"[^\W\d]")
+_PLAIN_WORDS = frozenset({"none", "null", "true", "false", "auto", AS_WRITTEN})
+
+
+def spoken(axis: str, text: str) -> str:
+    """A value as a label: a component's name speaks for itself, a plain value needs the field it is for."""
+    plain_value = "." in axis or text in _PLAIN_WORDS or not _NAME.match(text)
+    return f"{axis.rpartition('.')[2]}={text}" if plain_value else text

@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from explorer.blueprint.axes import Axis, Option
+from explorer.blueprint.axes import Axis, Option, spoken
 from explorer.blueprint.baseline import Baseline
 from explorer.blueprint.changes import Change
 from explorer.blueprint.plan import ModelPlan
@@ -43,7 +43,7 @@ class Combination:
 
     @property
     def label(self) -> str:
-        return ", ".join(self.choices.values()) or "as written"
+        return ", ".join(spoken(axis, text) for axis, text in self.choices.items()) or "as written"
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,12 @@ def check(
     modules: Modules = None,
     debug: Debug = False,
 ) -> None:
-    """Check a blueprint and all its combinations without building anything."""
+    """Check a blueprint: all its combinations are built without weights, nothing is counted."""
     with exit_codes(debug):
-        found = loaded(blueprint, modules, axis=axis, change=change, workload=workload).combinations(limit)
-        skipped = sum(row.skipped is not None for row in found.rows)
-        counts = f"{len(found.rows) - skipped:,} rows, {skipped:,} skipped, {found.merged:,} merged"
+        from explorer.study.check import check as checked
+
+        found = checked(loaded(blueprint, modules, axis=axis, change=change, workload=workload), limit)
+        counts = f"{found.rows:,} rows, {found.skipped:,} skipped, {found.merged:,} merged"
         emit(f"{blueprint}: ok; {found.product:,} combinations: {counts}\n")
 
 

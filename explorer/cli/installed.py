@@ -36,6 +36,10 @@ def loaded(source: str, modules: Words, *, axis: Words, change: Words, workload:
     registry = load_registry(tuple(modules)) if modules else None
     blueprint = explorer.load(source, registry=registry, axes=axis or (), sets=change or (), workloads=workload or ())
     _warn(blueprint.registry)
+    if blueprint.encoding != "UTF-8":
+        # A wrong guess garbles names; only the writer can tell.
+        text = f"note: {blueprint.path} is not UTF-8 and was read as {blueprint.encoding}; save it as UTF-8"
+        typer.echo(text, err=True)
     return blueprint
 
 

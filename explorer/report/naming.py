@@ -4,14 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from explorer.blueprint.axes import AS_WRITTEN, spoken
 from explorer.report.document import Combination, Document
 from explorer.report.units import printable
 
 Namer = Callable[[Combination], str]
 
-_NAME = re.compile(r"[^\W\d]")
 _WITH_PARAMETERS = re.compile(r"[^:{}\[\]]+:[^:=]+=")
-_PLAIN_WORDS = ("none", "null", "true", "false", "auto", "as_written")
 
 
 def namer(document: Document) -> Namer:
@@ -31,12 +30,11 @@ def namer(document: Document) -> Namer:
 def _words(axis: str, values: Sequence[str]) -> dict[str, str]:
     """A component without its parameters where its name says which it is; a plain value with the field it is for."""
     components = Counter(value.partition(":")[0] for value in values)
-    told_apart = "as_written" not in values  # which may be the same component with other parameters
-    found = {}
+    told_apart = AS_WRITTEN not in values  # which may be the same component with other parameters
+    words = {value: spoken(axis, value) for value in values}
     for value in values:
         component = value.partition(":")[0]
-        if "." in axis or value in _PLAIN_WORDS or not _NAME.match(value):
-            found[value] = f"{axis.rpartition('.')[2]}={value}"
-        elif told_apart and _WITH_PARAMETERS.match(value) and components[component] == 1:
-            found[value] = component
-    return found
+        alone = told_apart and _WITH_PARAMETERS.match(value) and components[component] == 1
+        if alone and words[value] == value:
+            words[value] = component
+    return words

@@ -210,7 +210,7 @@ def test_labels_choices_and_axes(read):
         "feedforward.hidden": ["{ratio: 8/3}", "null"],
     }
     row = blueprint.combinations().rows[0]
-    assert row.label == "gqa:kv_heads=2:qk_norm={rmsnorm: {eps: 1}}, 2, {ratio: 8/3}"
+    assert row.label == "gqa:kv_heads=2:qk_norm={rmsnorm: {eps: 1}}, layers=2, hidden={ratio: 8/3}"
     # the text of every choice is what the command line takes
     again = read(SMALL, axes=[f"{axis}={','.join(texts)}" for axis, texts in plain_axes(blueprint.axes).items()])
     assert plain_axes(again.axes) == plain_axes(blueprint.axes)

@@ -69,3 +69,17 @@ def test_schema_is_json_schema(explorer: Explorer) -> None:
     schema = json.loads(explorer("blueprint", "schema").stdout)
     assert schema["$schema"].startswith("https://json-schema.org/")
     assert "rmsnorm" in json.dumps(schema)
+
+
+def test_check_builds_the_rows(explorer: Explorer, toy: Path) -> None:
+    """What a constructor refuses is found without counting."""
+    refused = explorer("blueprint", "check", toy, "--set", "attention={gqa: {kv_heads: 3}}")
+    assert refused.exit_code == 2
+    assert "heads 4 must divide by kv_heads 3" in refused.stderr
+    study = explorer("blueprint", "check", toy, "--axis", "attention=mha,gqa:kv_heads=3")
+    assert "1 rows, 1 skipped, 0 merged" in study.stdout
+
+
+def test_an_encoding_that_is_not_utf8_is_mentioned(explorer: Explorer, toy: Path) -> None:
+    toy.write_bytes("# 注意力\n".encode("gb18030") + toy.read_bytes())
+    assert "was read as GB18030; save it as UTF-8" in explorer("blueprint", "check", toy).stderr
