@@ -5,7 +5,7 @@ The environments see everything that the running one holds, so nothing is fetche
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import json
 import os
 import shutil
@@ -67,8 +67,8 @@ class Environment:
 
 
 def make_environment(folder: Path) -> Environment:
-    # Found, not imported: importing pip switches off setuptools' hook for distutils, which inductor needs later.
-    if importlib.util.find_spec("pip") is None:
+    # Only its metadata: even looking for the module switches off setuptools' hook for distutils, which inductor needs.
+    if not any(dist.name == "pip" for dist in importlib.metadata.distributions(name="pip")):
         pytest.skip("plugins are installed by pip, which is not here")
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
