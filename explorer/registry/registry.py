@@ -26,8 +26,30 @@ class Origin:
         return f"{self.distribution} {self.version}".strip()
 
 
+class Sourced:
+    """What comes from a package: its origin's fields are its own."""
+
+    origin: Origin
+
+    @property
+    def package(self) -> str:
+        return self.origin.package
+
+    @property
+    def distribution(self) -> str:
+        return self.origin.distribution
+
+    @property
+    def version(self) -> str:
+        return self.origin.version
+
+    @property
+    def location(self) -> str:
+        return self.origin.location
+
+
 @dataclass(frozen=True)
-class Component:
+class Component(Sourced):
     """One name of one kind in a blueprint.
 
     constructor None: nothing is built where it stands. shared: another package offers the same name.
@@ -43,18 +65,6 @@ class Component:
     def label(self) -> str:
         """The name that finds this component: ``package:name`` where the bare one is ambiguous."""
         return f"{self.package}:{self.name}" if self.shared else self.name
-
-    @property
-    def package(self) -> str:
-        return self.origin.package
-
-    @property
-    def distribution(self) -> str:
-        return self.origin.distribution
-
-    @property
-    def version(self) -> str:
-        return self.origin.version
 
     @property
     def doc(self) -> str:
@@ -83,7 +93,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Package:
+class Package(Sourced):
     """A healthy plugin package. ``plugin``: the module (or object) whose hooks it is."""
 
     origin: Origin
@@ -94,21 +104,9 @@ class Package:
     def name(self) -> str:
         return self.origin.package
 
-    @property
-    def distribution(self) -> str:
-        return self.origin.distribution
-
-    @property
-    def version(self) -> str:
-        return self.origin.version
-
-    @property
-    def location(self) -> str:
-        return self.origin.location
-
 
 @dataclass(frozen=True)
-class Broken:
+class Broken(Sourced):
     """A plugin package that gives nothing, and why."""
 
     origin: Origin
@@ -117,14 +115,6 @@ class Broken:
     @property
     def name(self) -> str:
         return self.origin.package
-
-    @property
-    def distribution(self) -> str:
-        return self.origin.distribution
-
-    @property
-    def version(self) -> str:
-        return self.origin.version
 
     def __str__(self) -> str:
         return f"plugin package '{self.name}' of {self.origin} is broken: {self.reason}"
