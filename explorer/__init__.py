@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from explorer.assembly.position import Position as Position
     from explorer.assembly.residual import Residual as Residual
     from explorer.assembly.visible import Visible as Visible
+    from explorer.blueprint.blueprint import Blueprint as Blueprint
     from explorer.blueprint.load import load as load
     from explorer.errors import BlueprintError as BlueprintError
     from explorer.errors import ExplorerError as ExplorerError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from explorer.registry.sites import Site as Site
     from explorer.registry.values import Value as Value
     from explorer.registry.values import Width as Width
+    from explorer.study.result import Result as Result
     from explorer.study.run import run as run
 
 _HOMES = {
@@ -39,6 +41,7 @@ _HOMES = {
     "explorer.assembly.position": ("Position",),
     "explorer.assembly.residual": ("Residual",),
     "explorer.assembly.visible": ("Visible",),
+    "explorer.blueprint.blueprint": ("Blueprint",),
     "explorer.blueprint.load": ("load",),
     "explorer.errors": (
         "BlueprintError",
@@ -52,6 +55,7 @@ _HOMES = {
     "explorer.registry.makers": ("Activation", "Norm"),
     "explorer.registry.sites": ("Site",),
     "explorer.registry.values": ("Value", "Width"),
+    "explorer.study.result": ("Result",),
     "explorer.study.run": ("run",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -45,6 +45,22 @@ def attend(
     if softcap is not None or sinks is not None:
         keep = _keep(visible, mask, T, S, q.device)
         return _written_out(q, k, v, keep, bias=bias, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout)
+    return _fused(q, k, v, visible, mask, bias=bias, scale=scale, dropout=dropout)
+
+
+def _fused(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    visible: Visible,
+    mask: Tensor | None,
+    *,
+    bias: Tensor | None,
+    scale: float | None,
+    dropout: float,
+) -> Tensor:
+    """The same as one call of SDPA."""
+    T, S = q.shape[-2], k.shape[-2]
     gqa = k.shape[1] != q.shape[1]
     if mask is None and bias is None and visible.sdpa_causal(T, S):
         # Two calls, not a flag: a comparison of shapes is no constant to a compiler.

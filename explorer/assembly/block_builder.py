@@ -31,7 +31,7 @@ class BlockBuilder:
     positions: Positions
     slots: int = 0
     cross: bool = False
-    limits: dict[str, str] = field(default_factory=dict)  # of "cache" and "mask", why the stack does not take them
+    limits: dict[str, str] = field(default_factory=dict)  # see `Intake`
     _residual_class: type[Residual] | None = None
 
     def block(self, layer: int) -> Block:
@@ -41,7 +41,7 @@ class BlockBuilder:
         """
         stack = self.sites.stack
         block = stack.blocks[stack.layers[layer]]
-        refuse(block, stack.residual)
+        refuse(block, stack)
         sites = list(self.sites.of(layer))
         chosen = sublayers(block)
         if block.shared_norm is None:
@@ -110,19 +110,19 @@ class BlockBuilder:
                 f"attention '{chosen.short()}' cannot be cross-attention: its forward takes no `context`", chosen.where
             )
         if name in _ATTENTIONS:
-            self._note_limits(block, chosen, names)
+            self._note_limits(block, chosen, names, "context_mask" if cross else "mask")
         self.cross |= cross
         wiring = Wiring(names, self.slots, cross)
         self.slots += "cache" in names
         return Branch(module, wiring, block.dropout.sublayer)
 
-    def _note_limits(self, block: BlockPlan, chosen: Chosen, names: tuple[str, ...]) -> None:
-        who = f"attention '{chosen.short()}'"
+    def _note_limits(self, block: BlockPlan, chosen: Chosen, names: tuple[str, ...], mask: str) -> None:
+        """mask: what this attention's mask is called for the whole stack."""
         if not block.causal:
             self.limits.setdefault("cache", f"block '{block.name}' has causal: false: it keeps no cache")
-        for what in ("cache", "mask"):
-            if what not in names:
-                self.limits.setdefault(what, f"{who} takes no `{what}`")
+        for what, name in (("cache", "cache"), (mask, "mask")):
+            if name not in names:
+                self.limits.setdefault(what, f"attention '{chosen.short()}' takes no `{name}`")
 
 
 _ATTENTIONS = frozenset({"attention", CROSS})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
@@ -13,18 +14,17 @@ from explorer.assembly.head import make_head
 from explorer.assembly.init import Depth, initialise
 from explorer.assembly.model import BlockModule, Model
 from explorer.assembly.stack import Stack, make_layer, make_stack
+from explorer.blueprint.blueprint import Blueprint
+from explorer.blueprint.load import load
 from explorer.blueprint.plan import ModelPlan, StackPlan
-from explorer.errors import UsageError, did_you_mean
-
-if TYPE_CHECKING:
-    from explorer.blueprint.blueprint import Blueprint
+from explorer.errors import NOWHERE, BlueprintError, Problem, UsageError, did_you_mean
 
 Device = torch.device | str
 Dtype = torch.dtype | str
 
 
 def build(
-    blueprint: Blueprint,
+    blueprint: Blueprint | str | Path | Mapping[str, Any],
     scope: Literal["model", "block"] = "model",
     name: str | None = None,
     device: Device = "meta",
@@ -32,12 +32,22 @@ def build(
 ) -> Model | BlockModule:
     """The model of a blueprint as written (axes aside), or one of its blocks; for the rest see `build_model`.
 
+    blueprint: as loaded, or what `explorer.load` takes.
     name: of the block, as in reports: `block`, a name of `blocks`, `encoder.block`; needed where there are several.
     Raises: BlueprintError for what is written, RefusedError for what cannot be built, UsageError for the arguments.
     """
     if scope not in _BUILDERS:
         raise UsageError(f"scope must be 'model' or 'block', not {scope!r}")
-    return _BUILDERS[scope](blueprint.plan(), name, device=device, dtype=dtype)
+    return _BUILDERS[scope](_loaded(blueprint).plan(), name, device=device, dtype=dtype)
+
+
+def _loaded(blueprint: Blueprint | str | Path | Mapping[str, Any]) -> Blueprint:
+    if isinstance(blueprint, Blueprint):
+        return blueprint
+    if isinstance(blueprint, str | Path | Mapping):
+        return load(blueprint)
+    message = f"a blueprint is a path, a published name or a mapping, not {type(blueprint).__name__}"
+    raise BlueprintError(Problem(NOWHERE, "", message))
 
 
 def build_model(plan: ModelPlan, *, device: Device = "meta", dtype: Dtype | None = None) -> Model:

@@ -16,7 +16,7 @@ from explorer.errors import RefusedError, UsageError
 class Intake:
     """slots: views of a cache that the sublayers use. cross: whether some sublayer reads a context.
 
-    limits: of "cache" and "mask", the reason why one cannot be given.
+    limits: of "cache", "mask" (self-attention's) and "context_mask", the reason why one cannot be given.
     """
 
     slots: int
@@ -34,12 +34,21 @@ class Intake:
             raise RefusedError(f"there is nothing to cache: {self.limits['cache']}")
         return Cache(self.slots, batch=batch, capacity=capacity, dtype=dtype, device=device)
 
-    def check(self, mask: Tensor | None, cache: Cache | None) -> None:
+    def check(self, mask: Tensor | None, cache: Cache | None = None, context_mask: Tensor | None = None) -> None:
         """UsageError for a mask or a cache that would be ignored."""
         if mask is not None and "mask" in self.limits:
             raise UsageError(f"a mask cannot be given: {self.limits['mask']}")
         if cache is not None and "cache" in self.limits:
             raise UsageError(f"a cache cannot be given: {self.limits['cache']}")
+        if context_mask is not None and "context_mask" in self.limits:
+            reason = self.limits["context_mask"]
+            raise UsageError(f"a `source_mask` (a block: `context_mask`) cannot be given: {reason}")
+
+    def check_context(self, context: Tensor | None, context_mask: Tensor | None) -> None:
+        """UsageError for a context that no sublayer reads."""
+        for name, given in (("context", context), ("context_mask", context_mask)):
+            if given is not None and not self.cross:
+                raise UsageError(f"this block has no cross-attention that could read a `{name}`")
 
     def context(self, x: Tensor, context: Tensor | None, cache: Cache | None) -> Tensor | None:
         """The context that cross-attention gets: empty, (B, 0, dim), where the cache holds its keys and values.

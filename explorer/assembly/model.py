@@ -44,7 +44,7 @@ class Model(nn.Module):
         cache: of `make_cache`; what is given follows the tokens it holds.
         Raises: UsageError for a call that the model cannot answer.
         """
-        self.stack.intake.check(mask, cache)
+        self.stack.intake.check(mask, cache, source_mask)
         offset = 0 if cache is None else cache.offset
         x = self.stack.embed(ids, self.embedding, offset)  # (B, T, dim)
         read = self._read(source, source_mask, cache)
@@ -72,12 +72,13 @@ class Model(nn.Module):
     def _read(self, source: Tensor | None, source_mask: Tensor | None, cache: Cache | None) -> Tensor | None:
         """The source as the encoder gives it, (B, S, dim)."""
         if self.encoder is None:
-            if source is not None:
-                raise UsageError("this model has no encoder that could read a `source`")
+            for name, given in (("source", source), ("source_mask", source_mask)):
+                if given is not None:
+                    raise UsageError(f"this model has no encoder that could read a `{name}`")
             return None
         if source is None or (cache is not None and cache.holds_source):
             return None
-        self.encoder.intake.check(source_mask, None)
+        self.encoder.intake.check(source_mask)
         ids = None if self.embedding is None else source
         return self.encoder(self.encoder.embed(source, self.embedding, 0), Pass(mask=source_mask, ids=ids))
 
@@ -111,7 +112,8 @@ class BlockModule(nn.Module):
     ) -> Tensor:
         """(B, T, dim) -> (B, T, dim). context (B, S, dim): what a decoder block's cross-attention reads."""
         intake = self.stack.intake
-        intake.check(mask, cache)
+        intake.check(mask, cache, context_mask)
+        intake.check_context(context, context_mask)
         read = intake.context(x, context, cache)
         y = self.stack(x, Pass(read, mask, context_mask, cache, ids))
         if cache is not None:

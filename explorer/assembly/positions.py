@@ -10,15 +10,19 @@ from torch import nn
 
 from explorer.assembly.position import Position
 from explorer.blueprint.plan import BlockPlan
-from explorer.errors import PluginError
+from explorer.errors import PluginError, RefusedError
 from explorer.registry.chosen import Chosen
 
 
 @dataclass
 class Positions:
-    """Hands out positions while a stack is built: one for equal component, parameters and picked menu values."""
+    """Hands out positions while a stack is built: one for equal component, parameters and picked menu values.
+
+    base: the stack's own, the one that is added to embeddings; None: whichever is asked for.
+    """
 
     dim: int
+    base: Chosen | None = None
     _made: list[tuple[Chosen, Mapping[str, Any], Position]] = field(default_factory=list)
 
     def maker(self, block: BlockPlan) -> PositionMaker:
@@ -26,7 +30,10 @@ class Positions:
         return PositionMaker(self, block)
 
     def get(self, block: BlockPlan, head_dim: int) -> Position:
-        """The position of a block for heads of this width."""
+        """The position of a block for heads of this width.
+
+        Raises: RefusedError where it would do nothing; see `idle_position`.
+        """
         chosen = block.position
         menu = {"dim": self.dim, "heads": block.heads, "head_dim": head_dim, "causal": block.causal}
         picked = {name: menu[name] for name in chosen.picks}
@@ -40,6 +47,9 @@ class Positions:
                 f"position '{component.name}' of {component.origin} must build an explorer.Position, "
                 f"not {type(position).__name__}"
             )
+        reason = None if self.base is None else idle_position(chosen, type(position), self.base)
+        if reason is not None:
+            raise RefusedError(reason, chosen.where)
         self._made.append((chosen, picked, position))
         return position
 
@@ -70,7 +80,19 @@ class PositionMaker:
 
 def no_position(head_dim: int) -> Position:
     """What cross-attention gets: queries and keys stand in different sequences."""
-    return Position()
+    return _NO_POSITION
+
+
+# One for all: with an instance of its own no layer with cross-attention would compare equal to another.
+_NO_POSITION = Position()
+
+
+def idle_position(chosen: Chosen, built: type[Position], base: Chosen) -> str | None:
+    """Why a block's position of this class does nothing in a stack whose own is `base`, or None."""
+    if chosen == base or not embeds(built) or acts_in_attention(built):
+        return None
+    own = f"only the stack's own position, '{base.short()}', is added to embeddings"
+    return f"position '{chosen.short()}' of a block does nothing in attention, and {own}"
 
 
 def acts_in_attention(position: type[Position]) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from explorer.assembly.residual import PLACEMENTS, Residual
-from explorer.blueprint.plan import BlockPlan
+from explorer.assembly.position import Position
+from explorer.assembly.positions import idle_position
+from explorer.assembly.residual import Residual
+from explorer.blueprint.fields import PLACEMENTS
+from explorer.blueprint.plan import BlockPlan, StackPlan
 from explorer.errors import RefusedError
 from explorer.registry.chosen import Chosen
 
@@ -37,11 +40,21 @@ def attention_reason(block: BlockPlan) -> str | None:
     return None
 
 
-def refuse(block: BlockPlan, residual: Chosen) -> None:
-    """Raises: RefusedError with the first reason that holds for a block."""
+def position_reason(block: BlockPlan, stack: StackPlan) -> str | None:
+    """Why the block's position would do nothing in this stack, or None."""
+    constructor = block.position.component.constructor
+    # What a function makes is seen when an attention asks for it.
+    if not isinstance(constructor, type) or not issubclass(constructor, Position):
+        return None
+    return idle_position(block.position, constructor, stack.base.position)
+
+
+def refuse(block: BlockPlan, stack: StackPlan) -> None:
+    """Raises: RefusedError with the first reason that holds for a block of a stack."""
     reasons = (
-        (placement_reason(block, residual), residual.where),
+        (placement_reason(block, stack.residual), stack.residual.where),
         (attention_reason(block), block.attention.where),
+        (position_reason(block, stack), block.position.where),
     )
     for reason, where in reasons:
         if reason is not None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-Placement = Literal["pre", "post", "sandwich", "res_post", "none"]
-PLACEMENTS: tuple[str, ...] = get_args(Placement)
+from explorer.blueprint.fields import PLACEMENTS as PLACEMENTS
 
 
 class Residual(nn.Module):

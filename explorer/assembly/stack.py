@@ -103,7 +103,7 @@ def make_stack(plan: ModelPlan, stack: StackPlan) -> Stack:
 
     Raises: RefusedError where a component refuses its sizes or a combination is undefined.
     """
-    builder = BlockBuilder(_sites(plan, stack), Positions(plan.dim))
+    builder = BlockBuilder(_sites(plan, stack), Positions(plan.dim, stack.base.position))
     layers = [builder.block(layer) for layer in range(len(stack.layers))]
     base = builder.positions.embedding(stack.base)
     norm = stack.final_norm
@@ -125,7 +125,7 @@ def make_layer(plan: ModelPlan, stack: StackPlan, name: str) -> Stack:
     """
     if name not in stack.layers:
         stack = replace(stack, layers=(*stack.layers[:-1], name))
-    builder = BlockBuilder(_sites(plan, stack), Positions(plan.dim))
+    builder = BlockBuilder(_sites(plan, stack), Positions(plan.dim, stack.base.position))
     last = max(layer for layer, this in enumerate(stack.layers) if this == name)
     block = builder.block(last)
     return Stack([block], builder.positions.module(None), builder.intake(), leave=builder.leave())

@@ -64,12 +64,10 @@ OFFERED = tuple(_OFFERS)
 def forward_names(built: nn.Module, chosen: Chosen) -> tuple[str, ...]:
     """Which of `OFFERED` the forward of a built sublayer takes.
 
-    Raises: PluginError for anything else than an nn.Module, and for a required parameter that nobody offers.
+    Raises: PluginError for a required parameter that nobody offers.
     """
     component = chosen.component
     who = f"{component.kind.name} '{component.name}' of {component.origin} ({component.package})"
-    if not isinstance(built, nn.Module):
-        raise PluginError(f"{who} must build an nn.Module, not {type(built).__name__}")
     _, *parameters = inspect.signature(built.forward).parameters.values()
     for parameter in parameters:
         required = parameter.default is inspect.Parameter.empty and parameter.kind not in _REST

@@ -10,6 +10,7 @@ from explorer.blueprint.fields import DECODER, FIELDS, MISSING, READ_BY_STACK
 from explorer.blueprint.plan import UNNAMED, BlockPlan, Dropout, EmbeddingPlan, ModelPlan, StackPlan
 from explorer.blueprint.reading import BAD, Reader
 from explorer.blueprint.state import Fields, Setting, State
+from explorer.blueprint.tree import node_of
 from explorer.errors import NOWHERE
 from explorer.registry.chosen import Chosen
 
@@ -106,7 +107,7 @@ def check(state: State, reader: Reader) -> None:
         if setting.lacks and isinstance(setting.value, Chosen):
             _check_required(_at(stack, block, name), setting.value, reader)
         elif setting.lacks:
-            _not_installed(_at(stack, block, name), reader)
+            _unusable_default(_at(stack, block, name), name, reader)
 
 
 def _check_stack(state: State, stack: str, reader: Reader) -> None:
@@ -147,10 +148,12 @@ def _parallel(layout: Chosen) -> bool:
     return "shared_norm" in layout.component.schema.parameters
 
 
-def _not_installed(path: str, reader: Reader) -> None:
-    lines = [str(broken) for broken in reader.registry.broken]
-    default = FIELDS[path.split(".")[-1]].default
-    reader.problem(NOWHERE, path, f"its default '{default}' is not installed; write another", lines)
+def _unusable_default(path: str, name: str, reader: Reader) -> None:
+    """Say what reading the default said, which nobody asked for before: not installed, or offered by two packages."""
+    fresh = reader.afresh()
+    fresh.value(FIELDS[name].shape, node_of(FIELDS[name].default), name)
+    for problem in fresh.problems:
+        reader.problem(NOWHERE, path, f"its default cannot be used: {problem.message}", problem.hints)
 
 
 def _check_heads(dim: Setting, heads: Setting, path: str, reader: Reader) -> None:

@@ -43,32 +43,54 @@ class Workload:
     weight_dtype: str | None = None
     kv_dtype: str | None = None
 
-    def settled(self, longest: int | None = None, encoder: bool = False) -> Workload:
-        """The workload with every default filled in; ``longest`` is the shortest learned position table of the model.
+    def settled(
+        self,
+        longest: int | None = None,
+        encoder: bool = False,
+        *,
+        longest_source: int | None = None,
+        default: int = DEFAULT_TOKENS,
+    ) -> Workload:
+        """The workload with every default filled in.
+
+        longest, longest_source: what the learned position tables of the stack and of the encoder hold. default: tokens
+        where none are written; all rows of a study share it, so that they can be compared.
 
         Raises: UsageError where lengths contradict each other or a table is too short for what was written.
         """
-        full = self._lengths(longest)
-        source = (self.source or (full.context if self.phase == "decode" else full.tokens)) if encoder else None
-        for name, length in (("tokens" if self.context is None else "context", full.context), ("source", source)):
-            if longest is not None and (length or 0) > longest:
-                raise UsageError(f"workload: {name} {length} is longer than the learned position table of {longest}")
+        full = self._lengths(min(default, longest or default))
+        source = None
+        if encoder:
+            length = full.context if self.phase == "decode" else full.tokens
+            source = self.source or min(length or default, longest_source or length or default)
+        context = "tokens" if self.context is None else "context"
+        for name, length, table in ((context, full.context, longest), ("source", source, longest_source)):
+            if table is not None and (length or 0) > table:
+                raise UsageError(f"workload: {name} {length} is longer than the learned position table of {table}")
         return replace(
             full, source=source, weight_dtype=self.weight_dtype or self.dtype, kv_dtype=self.kv_dtype or self.dtype
         )
 
-    def _lengths(self, longest: int | None) -> Workload:
+    def _lengths(self, default: int) -> Workload:
         if self.phase == "decode" and self.context is None:
             raise UsageError("workload: decode needs `context`, the number of keys that the new token may see")
         # A context below the default number of new tokens can only mean a shorter prompt.
-        most = min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS, self.context or DEFAULT_TOKENS)
-        tokens = self.tokens or (1 if self.phase == "decode" else most)
+        tokens = self.tokens or (1 if self.phase == "decode" else min(default, self.context or default))
         context = self.context or tokens
         if context < tokens:
             raise UsageError(f"workload: context {context} is shorter than the {tokens} new tokens it includes")
         if self.phase == "train" and context != tokens:
             raise UsageError(f"workload: train has no cache, so context {context} must equal tokens {tokens}")
         return replace(self, tokens=tokens, context=context)
+
+    def of_source(self) -> Workload:
+        """The workload as the encoder sees it: its tokens are the source's."""
+        return replace(self, tokens=self.source, context=self.source)
+
+    @property
+    def source_is_cached(self) -> bool:
+        """Whether the encoder does not run: the cache already holds what the decoder reads of the source."""
+        return self.phase == "decode" or (self.context or 0) > (self.tokens or 0)
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON of a result; `source` only where there is an encoder."""

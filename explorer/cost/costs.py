@@ -56,7 +56,7 @@ class Cost:
 
     matmul_flops: matrix products with the full attention rectangle, 1 multiply-add = 2; exact: visible pairs only.
     Train is forward and backward. weight_bytes: as the workload stores weights. incomplete: operators without a rule.
-    notes: why a number is None.
+    notes: why a number is None. varies_by_layer: least and most matmul_flops where layers of one block differ.
     """
 
     workload: Workload
@@ -68,6 +68,7 @@ class Cost:
     kv: KvBytes
     incomplete: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    varies_by_layer: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import fields, is_dataclass
+from fractions import Fraction
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from explorer.assembly.block import Block
 from explorer.assembly.wiring import Wiring
 
-_PLAIN = (bool, int, float, str, bytes, type(None))
+_PLAIN = (bool, int, float, str, bytes, range, Fraction, type(None))
 # What nn.Module keeps for itself; parameters, buffers and children are compared by shape below.
 _TORCH_OWN = frozenset(vars(nn.Module()))
 
@@ -43,6 +44,8 @@ def _value(value: Any) -> Hashable:
         return tuple(_value(item) for item in value)
     if isinstance(value, dict):
         return tuple((key, _value(item)) for key, item in value.items())
+    if isinstance(value, nn.Module):
+        return likeness(value)  # held unregistered: a position of the stack
     if is_dataclass(value) and not isinstance(value, type):
         return type(value), tuple(_value(getattr(value, field.name)) for field in fields(value))
     return id(value)

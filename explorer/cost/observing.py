@@ -1,34 +1,48 @@
-"""What one workload shows of a model or a block: matrix products, the cache it leaves, the parameters it uses."""
+"""What one workload shows of a model and its blocks, or of a block alone: matrix products and the cache it leaves."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
 
 from explorer.assembly.block import Block
 from explorer.assembly.cache import Cache
-from explorer.assembly.model import Model
-from explorer.assembly.position import Position
-from explorer.assembly.positions import embeds
 from explorer.blueprint.workload import Workload
-from explorer.cost.active import active_parameters
+from explorer.cost.failures import understood
 from explorer.cost.rows import Counts, Row, total
 from explorer.cost.trace import Trace
-from explorer.cost.walk import META, Look, Piece, Run, Step, Subject, walk
-from explorer.errors import ExplorerError
+from explorer.cost.walk import META, Look, Piece, Run, Step, Subject, Walked, walk
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Observed:
-    """cache_bytes: held after the pass. counts is None, and failure says why, where the pass cannot be run on meta."""
+class Seen:
+    """Products of one pass and the bytes in the cache after it; spread: least and most products of a block's layers."""
 
-    counts: Counts | None
+    counts: Counts
     cache_bytes: int
+    spread: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """whole: of the subject. layers: of the last layer of each block that ran. failure: why there is neither."""
+
+    whole: Seen | None = None
+    layers: Mapping[str, Seen] = field(default_factory=dict)
     failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Bytes by which the cache of one sequence grows with a token: in all, and in the last layer of each block."""
+
+    whole: int = 0
+    layers: Mapping[str, int] = field(default_factory=dict)
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -39,87 +53,73 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def observe(subject: Subject, workload: Workload) -> Observed:
-    """Matrix products of one settled workload and the cache after it; train is forward and backward."""
-    try:
-        pieces, cache = _observed(subject, workload, _rows)
-    except ExplorerError:
-        raise
-    except Exception as error:
-        # Somebody's forward: it may need values (a loop over chosen experts), which meta tensors do not have.
-        return Observed(None, 0, _failure(error))
-    rows = [row for piece in pieces for row in piece.seen * piece.times]
-    return Observed(total(rows), 0 if cache is None else sum(_held(piece, cache) * piece.times for piece in pieces))
+    """Matrix products of one settled workload and the cache after it; train is forward and backward.
+
+    Raises: PluginError where a component's code fails.
+    """
+    if reason := _unseen(subject, workload):
+        return Observed(failure=reason)
+    with understood(subject) as trouble:
+        walked, cache = _observed(subject, workload, _rows)
+        rows = [row for piece in walked.pieces for row in piece.seen * piece.times]
+        held = 0 if cache is None else sum(_held(piece, cache) * piece.times for piece in walked.pieces)
+        layers = {label: _of_layers(pieces, cache) for label, pieces in walked.layers.items()}
+        return Observed(Seen(total(rows), held), layers)
+    return Observed(failure=trouble.reason)
 
 
-def growth(subject: Subject, held: int, kv_dtype: str) -> int:
-    """Bytes by which the cache of one sequence grows with the token after ``held`` ones."""
+def growth(subject: Subject, held: int, kv_dtype: str) -> Growth | str:
+    """How the cache grows with the token after ``held`` ones, or why that cannot be observed.
 
-    def tokens_before(run: Run, layer: Block | None) -> int:
-        before = 0 if layer is None or cache is None else _tokens(layer, cache)
-        run()
-        return before
-
+    Raises: PluginError where a component's code fails.
+    """
     workload = Workload("decode", 1, 1, held + 1, 1, kv_dtype=kv_dtype)
-    cache, _ = _filled(subject, workload, merge=True)
-    if cache is None:
-        return 0
-    pieces = walk(subject, Step(1, 1, None, cache), tokens_before)
-    return sum((_tokens(piece.layer, cache) - piece.seen) * piece.times for piece in pieces if piece.layer is not None)
+    with understood(subject) as trouble:
+        cache, _ = _filled(subject, workload, merge=True)
+        if cache is None:
+            return Growth()
+
+        def tokens_before(run: Run, layer: Block | None) -> int:
+            before = 0 if layer is None else _tokens(layer, cache)
+            run()
+            return before
+
+        walked = walk(subject, Step(1, 1, None, cache), tokens_before)
+        return Growth(
+            sum(_growth(piece, cache) * piece.times for piece in walked.pieces),
+            {label: _growth(pieces[-1], cache) for label, pieces in walked.layers.items()},
+        )
+    return trouble.reason
 
 
-def active(subject: Subject) -> tuple[int | None, str | None]:
-    """Parameters that one token uses, or None and why that is not known."""
-    others: list[Run] = []
-
-    def look(run: Run, layer: Block | None) -> tuple[int | None, str | None]:
-        if layer is not None:
-            return active_parameters(layer, run)
-        others.append(run)
-        run()
-        return 0, None
-
-    try:
-        pieces = walk(subject, Step(1, 1, 1 if subject.reads_source else None), look)
-    except ExplorerError:
-        raise
-    except Exception as error:
-        return None, _failure(error)
-    unknown = next((piece.seen[1] for piece in pieces if piece.seen[0] is None), None)
-    # Layers that do the same have weights of their own; embedding, norms and head may share theirs (a tied table).
-    with torch.no_grad():
-        rest, reason = active_parameters(subject.module, lambda: [run() for run in others])
-    if rest is None or unknown is not None:
-        return None, unknown or reason
-    layers = sum((piece.seen[0] or 0) * piece.times for piece in pieces)
-    return rest + layers + _position_tables(subject), None
+def _unseen(subject: Subject, workload: Workload) -> str | None:
+    """Why a step that needs a cache cannot be observed without one."""
+    needs = length(workload.context) > length(workload.tokens)
+    needs |= workload.phase == "decode" and subject.reads_source
+    if not needs or subject.caches:
+        return None
+    return f"what it computes over a cache: {subject.module.stack.intake.limits.get('cache', 'it keeps none')}"
 
 
-def _failure(error: Exception) -> str:
-    first = next(iter(str(error).splitlines()), "")
-    return f"cannot be run on meta: {type(error).__name__}: {first}"
+def _of_layers(pieces: list[Piece[list[Row]]], cache: Cache | None) -> Seen:
+    counts = total(pieces[-1].seen)
+    products = [total(piece.seen).matmul_flops for piece in {id(piece): piece for piece in pieces}.values()]
+    spread = (min(products), max(products)) if len(set(products)) > 1 else None
+    return Seen(counts, 0 if cache is None else _held(pieces[-1], cache), spread)
 
 
-def _position_tables(subject: Subject) -> int:
-    """Parameters of positions that act inside attention: tables of the stack, which count whole and once."""
-    if not isinstance(subject.module, Model):
-        return 0
-    stacks = [stack for stack in (subject.module.encoder, subject.module.stack) if stack is not None]
-    positions = [p for stack in stacks for p in stack.positions if isinstance(p, Position) and not embeds(type(p))]
-    return sum(parameter.numel() for position in positions for parameter in position.parameters())
-
-
-def _observed(subject: Subject, workload: Workload, look: Look[T]) -> tuple[list[Piece[T]], Cache | None]:
+def _observed(subject: Subject, workload: Workload, look: Look[T]) -> tuple[Walked[T], Cache | None]:
     train = workload.phase == "train"
     # With tokens held, and for a decode step in any case, the source's keys and values stand in the cache.
-    held = not train and subject.caches and length(workload.context) > length(workload.tokens)
-    source = None if held or workload.phase == "decode" or not subject.reads_source else workload.source
+    cached = length(workload.context) > length(workload.tokens) or workload.phase == "decode"
+    source = None if cached or not subject.reads_source else workload.source
     for merge in (True, False):
         cache, filled = (None, None) if train else _filled(subject, workload, merge)
-        pieces = walk(subject, Step(workload.batch, length(workload.tokens), source, cache, train, merge), look)
+        walked = walk(subject, Step(workload.batch, length(workload.tokens), source, cache, train, merge), look)
         # Layers that looked alike with many tokens must still do so with few: only they have something in the cache.
-        if filled is None or all(piece.layer in filled for piece in pieces if piece.layer is not None):
+        if filled is None or all(piece.layer in filled for piece in walked.pieces if piece.cached and piece.layer):
             break
-    return pieces, cache
+    return walked, cache
 
 
 def _rows(run: Run, layer: Block | None) -> list[Row]:
@@ -140,10 +140,14 @@ def _filled(subject: Subject, workload: Workload, merge: bool) -> tuple[Cache | 
     source = workload.source if subject.reads_source else None
     empty = cache.mark()
     # One token at least carries the source's keys and values in; few forwards take none.
-    pieces = walk(subject, Step(workload.batch, max(held, 1), source, cache, merge=merge), lambda run, layer: run())
+    walked = walk(subject, Step(workload.batch, max(held, 1), source, cache, merge=merge), lambda run, layer: run())
     if not held:
         empty()
-    return cache, {piece.layer for piece in pieces if piece.layer is not None}
+    return cache, {piece.layer for piece in walked.pieces if piece.layer is not None}
+
+
+def _growth(piece: Piece[int], cache: Cache) -> int:
+    return 0 if piece.layer is None or not piece.cached else _tokens(piece.layer, cache) - piece.seen
 
 
 def _tokens(layer: Block, cache: Cache) -> int:

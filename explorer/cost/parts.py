@@ -41,8 +41,9 @@ class Part:
 
 
 def parts_of(plan: ModelPlan) -> tuple[Part, ...]:
-    """All blocks of all stacks."""
-    return tuple(Part(stack, name, layers) for stack in plan.stacks for name, layers in stack.counts.items())
+    """The blocks that layers are of; where no layers are written, every block that is defined."""
+    parts = [Part(stack, name, layers) for stack in plan.stacks for name, layers in stack.counts.items()]
+    return tuple(part for part in parts if part.layers or not plan.whole)
 
 
 @dataclass
@@ -56,7 +57,7 @@ class Subjects:
         key = part.label, dtype
         if key not in self._made:
             module = build_block(self.plan, part.label, device="meta", dtype=dtype_of(dtype))
-            self._made[key] = self._subject(module, part.caches, dtype)
+            self._made[key] = self._subject(module, part.label, part.caches, dtype)
         return self._made[key]
 
     def model(self, dtype: str = "bfloat16") -> Subject:
@@ -64,16 +65,19 @@ class Subjects:
         if key not in self._made:
             module = build_model(self.plan, device="meta", dtype=dtype_of(dtype))
             caches = all(part.caches for part in parts_of(self.plan) if part.stack is self.plan.stack)
-            self._made[key] = self._subject(module, caches, dtype)
+            self._made[key] = self._subject(module, "model", caches, dtype)
         return self._made[key]
 
-    def _subject(self, module: Model | BlockModule, caches: bool, dtype: str) -> Subject:
+    def _subject(self, module: Model | BlockModule, label: str, caches: bool, dtype: str) -> Subject:
         kept = caches and "cache" not in module.stack.intake.limits
-        return Subject(module, self.plan, kept, dtype_of(dtype))
+        return Subject(module, self.plan, label, kept, dtype_of(dtype))
 
 
-def longest(plan: ModelPlan) -> int | None:
-    """The shortest learned position table: no workload can be longer."""
+def longest(plan: ModelPlan) -> dict[str, int]:
+    """Tokens that the learned position table of a stack holds, by the stack's name; none where it has no table.
+
+    Raises: RefusedError where a position refuses its sizes.
+    """
     with torch.device("meta"):
-        positions = [Positions(plan.dim).embedding(stack.base) for stack in plan.stacks]
-    return min((p.max_tokens for p in positions if p is not None and p.max_tokens is not None), default=None)
+        positions = {stack.name: Positions(plan.dim).embedding(stack.base) for stack in plan.stacks}
+    return {name: p.max_tokens for name, p in positions.items() if p is not None and p.max_tokens is not None}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -19,8 +20,9 @@ from explorer.assembly.cache import Cache
 from explorer.assembly.model import BlockModule, Model
 from explorer.assembly.stack import Stack
 from explorer.assembly.wiring import Pass
-from explorer.blueprint.plan import ModelPlan, StackPlan
+from explorer.blueprint.plan import BlockPlan, ModelPlan, StackPlan
 from explorer.cost.likeness import likeness, shares
+from explorer.cost.promises import promises_kept
 
 META = torch.device("meta")
 Run = Callable[[], Any]
@@ -30,10 +32,11 @@ Look = Callable[[Run, "Block | None"], T]
 
 @dataclass(frozen=True)
 class Subject:
-    """A model or a block on meta, with its plan. caches: whether it keeps keys and values."""
+    """A model or a block on meta, with its plan. label: of a block. caches: whether it keeps keys and values."""
 
     module: Model | BlockModule
     plan: ModelPlan
+    label: str
     caches: bool
     dtype: torch.dtype
 
@@ -72,11 +75,21 @@ class Piece(Generic[T]):
     cached: bool = False
 
 
-def walk(subject: Subject, step: Step, look: Look[T]) -> list[Piece[T]]:
+@dataclass(frozen=True)
+class Walked(Generic[T]):
+    """All distinct pieces of one pass, and the pieces that each block's layers are, in their order."""
+
+    pieces: list[Piece[T]]
+    layers: dict[str, list[Piece[T]]]
+
+
+def walk(subject: Subject, step: Step, look: Look[T]) -> Walked[T]:
     """Every distinct piece of one pass, in order; ``look(run, layer)`` calls ``run()`` once and says what it saw.
 
     In training each piece is run forward and backward from inputs that require gradients. A block is looked at between
     enter and leave, which belong to the model.
+
+    Raises: PluginError where a component breaks what its kind promises; whatever its forward raises.
     """
     subject.module.train(step.train)
     walker = _Walker(subject, step, look)
@@ -89,23 +102,27 @@ def walk(subject: Subject, step: Step, look: Look[T]) -> list[Piece[T]]:
         step.cache.advance(step.tokens)
     for parameter in subject.module.parameters():
         parameter.grad = None
-    return list(walker.pieces.values())
+    return Walked(list(walker.pieces.values()), walker.layers)
 
 
 class _Walker(Generic[T]):
     def __init__(self, subject: Subject, step: Step, look: Look[T]):
-        self.subject, self.step, self.look = subject, step, look
+        self.subject, self.step, self.look, self.train = subject, step, look, step.train
         self.pieces: dict[Any, Piece[T]] = {}
+        self.layers: dict[str, list[Piece[T]]] = {}
         self._outputs: dict[Any, Any] = {}
 
     def model(self, model: Model) -> None:
         plan, step = self.subject.plan, self.step
+        intake = model.stack.intake
         context = None
         if model.encoder is not None and step.source is not None and plan.encoder is not None:
+            # Nothing flows back into an encoder that no cross-attention reads.
+            self.train = step.train and intake.cross
             source = self._input(step.source)
             context = self._stack(model, model.encoder, plan.encoder, source, Pass(ids=self._ids(source)))
+            self.train = step.train
         x = self._input(step.tokens)
-        intake = model.stack.intake
         read = intake.context(self._vectors(step.tokens), context, step.cache)
         run = Pass(context=read, cache=step.cache, ids=self._ids(x))
         h = self._stack(model, model.stack, plan.stack, x, run)
@@ -121,7 +138,11 @@ class _Walker(Generic[T]):
         ids = None if self.subject.plan.vocab is None else self._token_ids(step.tokens)
         state = module.stack.enter(x)
         run = Pass(context=context, cache=step.cache, ids=ids)
-        self._piece("layer", lambda: module.block(_leaf(state, step.train), run), run, module.block)
+        label = self.subject.label
+        stack = next(stack for stack in self.subject.plan.stacks for name in stack.blocks if stack.label(name) == label)
+        plan = stack.blocks[label.removeprefix(f"{stack.name}.")]
+        self._piece(label, lambda: module.block(_leaf(state, self.train), run), run, module.block, plan)
+        self.layers[label] = [self.pieces[label]]
 
     def _stack(self, model: Model, stack: Stack, plan: StackPlan, x: Tensor, run: Pass) -> Any:
         offset = 0 if run.cache is None else run.cache.offset
@@ -130,10 +151,14 @@ class _Walker(Generic[T]):
             assert isinstance(layer, Block), layer
             alike = likeness(layer) if self.step.merge and not shares(layer) else index
             key = plan.name, name, alike, signature(state), signature(run.context)
-            state = self._piece(key, lambda layer=layer, state=state: layer(state, run), run, layer)  # type: ignore[misc]
+            do = partial(layer, state, run)
+            state = self._piece(key, do, run, layer, plan.blocks[name])
+            self.layers.setdefault(plan.label(name), []).append(self.pieces[key])
         return self._piece((plan.name, "out"), lambda: stack.close(state))
 
-    def _piece(self, key: Any, do: Run, run: Pass | None = None, layer: Block | None = None) -> Any:
+    def _piece(
+        self, key: Any, do: Run, run: Pass | None = None, layer: Block | None = None, plan: BlockPlan | None = None
+    ) -> Any:
         """Look at a piece unless one like it was seen; its output, as the next piece's input."""
         if key in self.pieces:
             self.pieces[key].times += 1
@@ -142,15 +167,16 @@ class _Walker(Generic[T]):
         shared = {} if run is None else run.shared
 
         def once() -> Any:
-            output.append(do())
-            if self.step.train:
+            with promises_kept(layer, plan):
+                output.append(do())
+            if self.train:
                 backward([output[0], shared])
             return output[0]
 
         seen = self.look(once, layer)
         self.pieces[key] = Piece(seen, layer=layer, cached=run is not None and run.cache is not None)
-        self._outputs[key] = _leaf(output[0], self.step.train)
-        shared.update(_leaf(shared, self.step.train))
+        self._outputs[key] = _leaf(output[0], self.train)
+        shared.update(_leaf(shared, self.train))
         return self._outputs[key]
 
     def _input(self, tokens: int) -> Tensor:
@@ -164,7 +190,7 @@ class _Walker(Generic[T]):
 
     def _vectors(self, tokens: int) -> Tensor:
         shape = (self.step.batch, tokens, self.subject.plan.dim)
-        return torch.empty(shape, dtype=self.subject.dtype, device=META, requires_grad=self.step.train)
+        return torch.empty(shape, dtype=self.subject.dtype, device=META, requires_grad=self.train)
 
 
 def signature(state: Any) -> Any:

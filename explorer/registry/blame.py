@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pluggy
 
-# Their lines stand in a traceback without being the plugin's.
-_PASSED_THROUGH = tuple(Path(str(file)).parent for file in (__file__, importlib.__file__, pluggy.__file__))
+# Their lines stand in a traceback without being the plugin's: ours, and what calls a plugin on our behalf.
+_PASSED_THROUGH = (
+    Path(__file__).parents[1],
+    *(Path(str(file)).parent for file in (importlib.__file__, pluggy.__file__)),
+)
 
 
 def told(error: BaseException) -> str:
@@ -21,6 +24,13 @@ def told(error: BaseException) -> str:
     return f"{name}: {error}{f' ({line})' if line else ''}"
 
 
+def told_briefly(error: BaseException) -> str:
+    """``told`` with the first line of a message only: torch's run over pages."""
+    line = _line(error)
+    first = next(iter(str(error).splitlines()), "").strip()
+    return f"{type(error).__name__}: {first}{f' ({line})' if line else ''}"
+
+
 def _line(error: BaseException) -> str | None:
     """The deepest line in the folder where the plugin is entered: what it calls in a library is not where to look."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_plugins(frame.filename)]
@@ -29,7 +39,9 @@ def _line(error: BaseException) -> str | None:
 
 
 def _is_plugins(file: str) -> bool:
-    return not file.startswith("<frozen ") and not any(Path(file).is_relative_to(folder) for folder in _PASSED_THROUGH)
+    path = Path(file)
+    torch = "site-packages" in path.parts and path.parts[path.parts.index("site-packages") + 1] == "torch"
+    return not (file.startswith("<frozen ") or torch or any(path.is_relative_to(folder) for folder in _PASSED_THROUGH))
 
 
 def _is_beside(file: Path, folder: Path) -> bool:

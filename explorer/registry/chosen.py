@@ -88,13 +88,13 @@ class Chosen:
         positional = [self.params[name] if name in self.params else menu[name] for name in component.schema.picks]
         try:
             built = component.constructor(*positional, **self.arguments())
-        except PluginError:
-            raise  # of a nested component, which it names
+        except (PluginError, KeyboardInterrupt):
+            raise  # the first of a nested component, which it names
         except RefusedError as error:
             raise self._refusal(error.message, error.where) from error
         except ValueError as error:
             raise self._refusal(str(error) or "it gives no reason") from error
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: it would end explorer without a word
             if _is_out_of_memory(error):
                 raise
             if _is_too_large(error):
@@ -104,9 +104,12 @@ class Chosen:
 
     def _checked(self, built: Any) -> Any:
         from torch import nn
+        from torch.nn.parameter import is_lazy
 
         if not isinstance(built, nn.Module):
             raise PluginError(f"{self._who} must build an nn.Module, not {type(built).__name__}")
+        if any(is_lazy(tensor) for tensor in (*built.parameters(), *built.buffers())):
+            raise PluginError(f"{self._who}: lazy parameters have no size to count")
         return built
 
     def _refusal(self, reason: str, where: Where = NOWHERE) -> RefusedError:
@@ -169,16 +172,16 @@ class Maker:
         return len(required)
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))
 
 
-def _is_too_large(error: Exception) -> bool:
+def _is_too_large(error: BaseException) -> bool:
     said = isinstance(error, RuntimeError | TypeError) and bool(_TOO_LARGE.search(str(error)))
     return said or isinstance(error, OverflowError)
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 

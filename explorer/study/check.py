@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from explorer.assembly.build import build_block
+from explorer.assembly.build import build_block, build_model
 from explorer.blueprint.blueprint import Blueprint
 from explorer.blueprint.combinations import DEFAULT_LIMIT
 from explorer.blueprint.plan import ModelPlan
-from explorer.errors import RefusedError
+from explorer.cost.counting import settle
+from explorer.cost.parts import parts_of
+from explorer.errors import ExplorerError, PluginError, RefusedError
 
 
 @dataclass(frozen=True)
@@ -22,23 +24,25 @@ class Checked:
 
 
 def check(blueprint: Blueprint, limit: int = DEFAULT_LIMIT) -> Checked:
-    """Build every block of every row on meta.
+    """Build every row on meta, and see whether the workloads can run on it.
 
     Raises: UsageError above the limit, BlueprintError or RefusedError where no row can be built.
     """
     combinations = blueprint.combinations(limit)
-    refusals = [refusal for row in combinations.rows if row.plan and (refusal := _refusal(row.plan))]
+    refusals = [refusal for row in combinations.rows if row.plan and (refusal := _refusal(row.plan, blueprint))]
     skipped = len(refusals) + sum(row.skipped is not None for row in combinations.rows)
     if skipped == len(combinations.rows):
         raise refusals[0]
     return Checked(combinations.product, len(combinations.rows) - skipped, skipped, combinations.merged)
 
 
-def _refusal(plan: ModelPlan) -> RefusedError | None:
+def _refusal(plan: ModelPlan, blueprint: Blueprint) -> ExplorerError | None:
     try:
-        for stack in plan.stacks:
-            for name in stack.counts:
-                build_block(plan, stack.label(name))
-    except RefusedError as error:
+        if plan.whole:
+            build_model(plan)
+        for part in parts_of(plan):
+            build_block(plan, part.label)
+        settle(plan, blueprint.workloads)
+    except (RefusedError, PluginError) as error:
         return error
     return None

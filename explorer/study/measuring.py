@@ -52,8 +52,12 @@ def measure_rows(
 
 
 def _runs(cost: dict[str, Any]) -> bool:
-    """A decode step runs no encoder: there is nothing to time."""
-    return not (cost["name"].startswith("encoder.") and cost["workload"]["phase"] == "decode")
+    """An encoder whose output is cached does not run: there is nothing to time."""
+    return not (_in_encoder(cost["name"]) and Workload(**cost["workload"]).source_is_cached)
+
+
+def _in_encoder(label: str) -> bool:
+    return label.startswith("encoder.")
 
 
 def _least_bytes(plan: ModelPlan, cost: dict[str, Any]) -> int:
@@ -74,10 +78,9 @@ def _ready(plan: ModelPlan, name: str, workload: Workload, device: str) -> Call:
     from explorer.assembly.build import build_block
     from explorer.latency.runner import Feed, runnable
 
-    in_encoder = name.startswith("encoder.")
-    if in_encoder:
-        workload = Workload(**{**vars(workload), "tokens": workload.source, "context": workload.source})
-    feed = Feed(dim=plan.dim, source=workload.source is not None and not in_encoder)
+    encoder = _in_encoder(name)
+    feed = Feed(dim=plan.dim, source=workload.source is not None and not encoder)
+    workload = workload.of_source() if encoder else workload
     return runnable(lambda d, dtype: build_block(plan, name, device=d, dtype=dtype), workload, feed, device=device)
 
 

@@ -45,6 +45,7 @@ def _params(params: Params) -> dict[str, Any]:
 
 
 def _cost(cost: Cost) -> dict[str, Any]:
+    spread = cost.varies_by_layer
     return {
         "workload": cost.workload.to_dict(),
         "scope": cost.scope,
@@ -62,6 +63,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
         "kernels": None,
         "incomplete": list(cost.incomplete),
         "notes": list(cost.notes),
+        **({"varies_by_layer": list(spread)} if spread else {}),
         "memory": dict.fromkeys(_MEMORY),
         "latencies": [],
         "latency": None,

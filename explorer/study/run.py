@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from explorer.blueprint.axes import plain_axes
 from explorer.blueprint.blueprint import Blueprint
 from explorer.blueprint.combinations import DEFAULT_LIMIT, Combination, Combinations
+from explorer.blueprint.load import load
+from explorer.blueprint.plan import ModelPlan
+from explorer.blueprint.workload import DEFAULT_TOKENS
 from explorer.cost.counting import count
-from explorer.errors import RefusedError
+from explorer.cost.parts import longest
+from explorer.errors import PluginError, RefusedError
 from explorer.latency.device import resolve_device
+from explorer.latency.effort import effort_for
 from explorer.study.measuring import measure_rows
 from explorer.study.result import Result
 from explorer.study.rows import counted_row, skipped_row
@@ -20,7 +27,7 @@ OnProgress = Callable[[str, int, int], None]
 
 
 def run(
-    blueprint: Blueprint,
+    blueprint: Blueprint | str | Path | Mapping[str, Any],
     *,
     measure: bool = False,
     effort: str = "default",
@@ -30,14 +37,19 @@ def run(
 ) -> Result:
     """Parameters, matrix products and cache of every combination, and its latency where ``measure`` is set.
 
-    device: where to measure; None: CUDA where there is one, else the CPU. limit: most combinations.
+    blueprint: loaded, or what ``load`` takes. device: where to measure; None: CUDA where there is one, else the CPU.
+    limit: most combinations.
     on_progress: called with what is being done, how many of it are, and of how many.
 
     Raises: UsageError (limit, device), BlueprintError or RefusedError where no combination is left.
     """
     progress = on_progress or (lambda stage, done, total: None)
+    # What is wrong with the options is told before the work, and without measuring too.
+    effort_for(effort)
     if device is not None:
-        resolve_device(device)  # a name that is wrong is wrong before the work, and without measuring too
+        resolve_device(device)
+    if not isinstance(blueprint, Blueprint):
+        blueprint = load(blueprint)
     combinations = blueprint.combinations(limit)
     rows = _count_all(blueprint, combinations, progress)
     _mark_baselines(rows, combinations)
@@ -48,24 +60,34 @@ def run(
 
 
 def _count_all(blueprint: Blueprint, combinations: Combinations, progress: OnProgress) -> list[dict[str, Any]]:
+    default = _default_tokens([row.plan for row in combinations.rows if row.plan is not None])
     rows, refusals = [], []
     for done, row in enumerate(combinations.rows):
         progress("counting", done, len(combinations.rows))
         try:
-            rows.append(_count_one(blueprint, row))
-        except RefusedError as error:
+            rows.append(_count_one(blueprint, row, default))
+        except (RefusedError, PluginError) as error:
             refusals.append(error)
-            rows.append(skipped_row(row, error.message))
+            rows.append(skipped_row(row, error.message if isinstance(error, RefusedError) else str(error)))
     progress("counting", len(rows), len(rows))
     if refusals and all(row["skipped"] for row in rows):
         raise refusals[0]
     return rows
 
 
-def _count_one(blueprint: Blueprint, row: Combination) -> dict[str, Any]:
+def _count_one(blueprint: Blueprint, row: Combination, default: int) -> dict[str, Any]:
     if row.plan is None:
         return skipped_row(row, row.skipped or "")
-    return counted_row(row, count(row.plan, blueprint.workloads))
+    return counted_row(row, count(row.plan, blueprint.workloads, default))
+
+
+def _default_tokens(plans: Sequence[ModelPlan]) -> int:
+    """Tokens of a workload that writes none: as many as every row can take, so that rows can be compared."""
+    shortest = DEFAULT_TOKENS
+    for plan in plans:
+        with suppress(RefusedError, PluginError):  # it is refused again where its row is counted
+            shortest = min([shortest, *longest(plan).values()])
+    return shortest
 
 
 def _mark_baselines(rows: Sequence[dict[str, Any]], combinations: Combinations) -> None:

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import ClassVar
@@ -27,7 +28,12 @@ class DeepNorm(Residual):
         return self.alpha * state + y
 
     def init_branch(self, weights: Mapping[str, Sequence[Tensor]]) -> None:
-        for weight in chain(weights["value"], weights["input"], weights["output"]):
+        # One matrix, in parts where an attention is written head by head: the fans of one head would start it larger
+        # than the same attention with all heads in one matrix.
+        rows = sum(weight.shape[0] for weight in weights["value"])
+        for weight in weights["value"]:
+            nn.init.normal_(weight, std=self.beta * math.sqrt(2 / (rows + weight.shape[1])))
+        for weight in chain(weights["input"], weights["output"]):
             nn.init.xavier_normal_(weight, gain=self.beta)
 
 

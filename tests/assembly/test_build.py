@@ -5,9 +5,26 @@ import math
 import pytest
 import torch
 
-from explorer import Residual
+import explorer
+from explorer import BlueprintError, Residual
 from explorer.assembly.build import build
 from explorer.errors import UsageError
+
+
+def test_a_blueprint_need_not_be_loaded_before(tmp_path):
+    written = {"dim": 16, "heads": 4}
+    path = tmp_path / "toy.yaml"
+    path.write_text("dim: 16\nheads: 4\n")
+    shapes = {n: t.shape for n, t in build(explorer.load(written)).state_dict().items()}
+    for source in (written, path, str(path)):
+        assert {n: t.shape for n, t in build(source).state_dict().items()} == shapes
+    assert build("gpt2-small", "block").block is not None
+
+
+@pytest.mark.parametrize("wrong", [3, None, ["dim"]])
+def test_what_is_no_blueprint(wrong):
+    with pytest.raises(BlueprintError, match=r"^a blueprint is a path, a published name or a mapping, not "):
+        build(wrong)
 
 
 def test_meta_and_cpu_have_the_same_shapes(load):

@@ -202,11 +202,32 @@ class Forgetful(nn.Module):
         return x.cumsum(1)
 
 
+class Unmasked(nn.Module):
+    """Cross-attention that takes no mask: the mean of the context."""
+
+    def __init__(self, dim):
+        super().__init__()
+
+    def forward(self, x, context, cache=None):
+        return torch.zeros_like(x) + context.mean(1, keepdim=True)
+
+
+COMPONENTS = {"attention": {"forgetful": Forgetful, "unmasked": Unmasked}}
+CROSS_ONLY = {"encoder": {}, "cross_attention": "unmasked"}
+KEEP = torch.ones(3, dtype=torch.bool)
+
+
 @pytest.mark.parametrize(
     ("fields", "call", "message"),
     [
         ({"encoder": {}}, lambda m: m(IDS), "cross-attention needs `source`"),
-        ({}, lambda m: m(IDS, SOURCE), "no encoder that could read a `source`"),
+        ({}, lambda m: m(IDS, SOURCE), "no encoder that could read a `source`$"),
+        ({}, lambda m: m(IDS, source_mask=KEEP), "no encoder that could read a `source_mask`"),
+        (
+            CROSS_ONLY,
+            lambda m: m(IDS, SOURCE, source_mask=KEEP),
+            r"a `source_mask` \(a block: `context_mask`\) cannot be given: attention 'unmasked' takes no `mask`",
+        ),
         ({"causal": False}, lambda m: m.make_cache(2, 5), "nothing to cache: block 'block' has causal: false"),
         ({"attention": "forgetful"}, lambda m: m.make_cache(2, 5), "attention 'forgetful' takes no `cache`"),
         ({"attention": "forgetful"}, lambda m: m(IDS, mask=IDS > 0), "attention 'forgetful' takes no `mask`"),
@@ -214,9 +235,24 @@ class Forgetful(nn.Module):
     ],
 )
 def test_calls_that_cannot_be_answered(make, fields, call, message):
-    model = make(vocab=11, components={"attention": {"forgetful": Forgetful}}, **fields)
+    model = make(vocab=11, components=COMPONENTS, **fields)
     with pytest.raises((UsageError, RefusedError), match=message):
         call(model)
+
+
+def test_self_attention_takes_a_mask_that_cross_attention_does_not(make):
+    model = make(vocab=11, components=COMPONENTS, **CROSS_ONLY)
+    keep = torch.tensor([False, True, True, True, True])
+    changed = torch.cat([(IDS[:, :1] + 1) % 11, IDS[:, 1:]], dim=1)
+    logits = [model(ids, SOURCE, mask=keep)[:, 1:] for ids in (IDS, changed)]
+    torch.testing.assert_close(*logits)
+
+
+def test_a_context_that_a_block_does_not_read_is_not_ignored(make):
+    block = make("block")
+    for name, given in {"context": X, "context_mask": KEEP}.items():
+        with pytest.raises(UsageError, match=f"this block has no cross-attention that could read a `{name}`$"):
+            block(X, **{name: given})
 
 
 def test_a_foreign_cache_is_not_ignored(make):

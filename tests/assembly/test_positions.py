@@ -1,9 +1,11 @@
 """Positions belong to the stack: equal ones are one, and their parameters count once."""
 
+import pytest
 import torch
 from torch import nn
 
-from explorer import Position
+from explorer import Position, RefusedError
+from explorer.cost.likeness import likeness
 
 X = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
 
@@ -42,7 +44,7 @@ def test_other_head_widths_and_parameters_are_other_instances(make):
 
 
 def test_what_is_added_to_embeddings_comes_from_the_stacks_own(make):
-    fields = {"blocks": {"odd": {"position": {"learned": {"max_tokens": 9}}}}, "layers": ["block", "odd"]}
+    fields = {"blocks": {"odd": {"position": "none"}}, "layers": ["block", "odd"]}
     model = make(position={"learned": {"max_tokens": 7}}, **fields)
     (position,) = model.stack.positions
     assert position.max_tokens == 7
@@ -51,6 +53,40 @@ def test_what_is_added_to_embeddings_comes_from_the_stacks_own(make):
     moved.load_state_dict(model.state_dict())
     nn.init.ones_(moved.stack.positions[0].table.weight)
     torch.testing.assert_close(moved(X), model(X + 1))
+
+
+def learned_by_a_function(dim):
+    class Added(Position):
+        def embed(self, x, positions):
+            return x + 1
+
+    return Added()
+
+
+ELSEWHERE = {"position": {"mine": learned_by_a_function}}
+IDLE = [  # the stack's own, a block's, how it is called
+    ("rope", "learned", "learned"),
+    ("rope", "sinusoidal", "sinusoidal"),
+    ("rope", "mine", "mine"),
+    ({"learned": {"max_tokens": 7}}, {"learned": {"max_tokens": 9}}, "learned:max_tokens=9"),
+]
+
+
+@pytest.mark.parametrize(("own", "odd", "called"), IDLE)
+@pytest.mark.parametrize("scope", ["model", "block"])
+def test_a_block_cannot_have_another_position_for_embeddings(make, scope, own, odd, called):
+    fields = {"blocks": {"odd": {"position": odd}}, "layers": ["odd", "block"]}
+    message = f"position '{called}' of a block does nothing in attention, and only the stack's own position, '"
+    with pytest.raises(RefusedError, match=message) as caught:
+        make(scope, name="odd" if scope == "block" else None, components=ELSEWHERE, position=own, **fields)
+    assert caught.value.where.file == "<mapping>"
+
+
+def test_a_block_may_have_the_stacks_own_and_another_that_acts_in_attention(make):
+    same = make(position="learned", blocks={"same": {"position": "learned"}}, layers=["block", "same"])
+    assert len(same.stack.positions) == 1
+    other = make(position="learned", blocks={"turned": {"position": "rope"}}, layers=["block", "turned"])
+    assert len(other.stack.positions) == 2
 
 
 def test_an_encoder_and_a_decoder_have_their_own(make):
@@ -75,3 +111,8 @@ def test_a_head_width_that_no_attention_asks_for_is_not_refused(make):
 def test_cross_attention_has_no_position(make):
     model = make(components=COMPONENTS, position="shift", encoder={})
     assert type(model.stack.layers[0].cross_attention.branch.position[0]) is Position
+
+
+def test_decoder_layers_with_cross_attention_are_alike(make):
+    first, second = make(encoder={}, decoder={"layers": 2}).stack.layers
+    assert likeness(first) == likeness(second)

@@ -181,9 +181,23 @@ def test_a_default_that_is_not_installed_is_missed_only_where_it_is_in_force(rea
     norms = {"norm": {"scalenorm": lambda dim: None}}
     bare = Registry((plugin("bare", norms),))
     error = told(SMALL, registry=bare)
-    assert "norm: its default 'rmsnorm' is not installed; write another" in error
-    assert "position: its default 'rope' is not installed" in error
+    assert "norm: its default cannot be used: no norm is called 'rmsnorm'\n" in error
+    assert "\n  installed: scalenorm\n" in error
+    assert "position: its default cannot be used: no position is called 'rope'" in error
     assert "norm: its default" not in told(SMALL + "norm: scalenorm", registry=bare).replace("final_norm", "")
+
+
+def test_a_default_that_two_packages_offer_is_named_with_both(read, told, plugin, registry):
+    from explorer.registry.registry import Registry
+
+    both = Registry((*registry.packages, plugin("lab", {"norm": {"rmsnorm": lambda dim: None}})))
+    assert told(SMALL, registry=both) == (
+        "0.yaml:1:1: norm: its default cannot be used: "
+        "two packages offer the norm 'rmsnorm': lab-dist 1.0 (lab) and toys-dist 1.0 (toys)\n"
+        "  write 'lab:rmsnorm' for the one of lab-dist 1.0\n"
+        "  write 'toys:rmsnorm' for the one of toys-dist 1.0"
+    )
+    assert read(SMALL + "norm: lab:rmsnorm", registry=both).plan().stack.base.norm.component.package == "lab"
 
 
 LAYERS = [

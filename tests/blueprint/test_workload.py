@@ -62,7 +62,7 @@ def test_a_learned_table_cuts_the_default_and_refuses_what_is_written():
     with pytest.raises(UsageError, match="context 600 is longer than the learned position table of 512"):
         Workload(context=600).settled(longest=512)
     with pytest.raises(UsageError, match="source 600 is longer"):
-        Workload(tokens=5, source=600).settled(longest=512, encoder=True)
+        Workload(tokens=5, source=600).settled(longest_source=512, encoder=True)
 
 
 def test_lists_multiply_the_first_key_slowest(read):

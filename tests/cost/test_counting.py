@@ -163,7 +163,8 @@ def test_a_forward_that_needs_values_is_unknown_with_the_reason() -> None:
     assert counted.params.blocks[0].params == 2 * 8 * 8 + 8
     (cost,) = counted.costs
     assert cost.matmul_flops is None
-    assert "cannot be run on meta" in cost.incomplete[0]
+    assert "needs values" in cost.notes[0]
+    assert "loops_over_data.py:" in cost.notes[0]
 
 
 LOOPS = Path(__file__).parents[1] / "fixtures" / "loops_over_data.py"

@@ -10,6 +10,7 @@ from torch import nn
 
 from explorer import Site
 from explorer_attentions.mha import mha
+from explorer_attentions.mha_naive import NaiveMultiHeadAttention
 from explorer_positions.none import NoPosition
 from explorer_residuals import register_residuals
 from explorer_residuals.add import Add
@@ -96,6 +97,17 @@ def test_deepnorm_scales_value_and_output_but_not_query_and_key():
     xavier = residual.beta * math.sqrt(2 / (dim + dim))
     for weight in (attention.qkv.weight[2 * dim :], attention.out.weight):
         assert weight.std().item() == pytest.approx(xavier, rel=0.05)  # 16384 draws: a standard error of 0.6 %
+
+
+@pytest.mark.parametrize("make", [mha, NaiveMultiHeadAttention])
+def test_deepnorm_starts_an_attention_alike_however_it_is_split_into_heads(make):
+    torch.manual_seed(0)
+    dim, residual = 128, DeepNorm(DEEP)
+    attention = make(dim, 4, dim // 4, True, None, False, lambda head_dim: NoPosition(), 0.0)
+    residual.init_branch(attention.branch_weights())
+    values = torch.cat(attention.branch_weights()["value"])
+    assert values.shape == (dim, dim)
+    assert values.std().item() == pytest.approx(residual.beta * math.sqrt(2 / (dim + dim)), rel=0.03)
 
 
 def test_deepnorm_scales_feedforward_weights():

@@ -147,6 +147,7 @@ FAULTS = [  # error that a constructor raises, how it is told
     (RecursionError("too deep"), "RecursionError: too deep"),
     (RuntimeError("shape '[3, 4]' is invalid for input of size 10"), "RuntimeError: shape '[3, 4]' is invalid"),
     (ImportError("no triton"), "ImportError: no triton"),
+    (SystemExit(3), "SystemExit: 3"),
 ]
 
 
@@ -156,6 +157,20 @@ def test_any_other_exception_is_the_plugins_fault(error, told):
         chosen(raising(error), "norm", groups=5).build({"dim": 16})
     assert f"norm 'mine:groups=5' of lab-dist 1.2 (lab) failed to build: {told}" in str(caught.value)
     assert caught.value.__cause__ is error
+
+
+def test_an_interrupt_is_nobodys_fault():
+    with pytest.raises(KeyboardInterrupt):
+        chosen(raising(KeyboardInterrupt()), "norm").build({"dim": 16})
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.parametrize("lazy", [lambda: nn.LazyLinear(4), lambda: nn.LazyBatchNorm1d(affine=False)])
+def test_a_size_that_only_an_input_decides_is_a_fault(lazy):
+    message = "norm 'mine' of lab-dist 1.2 (lab): lazy parameters have no size to count"
+    with pytest.raises(PluginError) as caught:
+        chosen(lambda dim: nn.Sequential(lazy()), "norm").build({"dim": 16})
+    assert str(caught.value) == message
 
 
 def test_the_line_to_look_at_is_the_plugins_own():
