@@ -5,8 +5,13 @@ import torch
 
 FIELDS = {
     "plain": {},
-    "window": {"window": 3, "attention": {"gqa": {"kv_heads": 2}}},
-    "parallel": {"layout": "parallel", "placement": "sandwich", "position": "learned"},
+    "window, parallel": {
+        "window": 3,
+        "attention": {"gqa": {"kv_heads": 2}},
+        "layout": "parallel",
+        "placement": "sandwich",
+        "position": "learned",
+    },
     "encoder-decoder": {"encoder": {}, "position": "sinusoidal"},
 }
 

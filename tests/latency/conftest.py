@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from explorer.latency.clock import CudaEventClock, PerfCounterClock
@@ -79,3 +81,11 @@ def virtual_device(time):
 def effort():
     """20 samples of one call each; warm after 30 ms at the earliest."""
     return Effort(rounds=20, fewest_rounds=20, sample_ms=1, warm_ms=30, warm_limit_ms=1_000, budget_ms=10_000)
+
+
+@pytest.fixture(autouse=True)
+def small_heap():
+    """Measuring collects garbage when a candidate leaves; what other tests left behind is not part of that."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

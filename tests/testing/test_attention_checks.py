@@ -211,5 +211,6 @@ def test_every_check_of_attentions_alone_is_seen_to_fail() -> None:
 
 def test_a_fair_attention_keeps_the_contract(cases: Any) -> None:
     for case in cases({"attention": {"fair": Fair}}):
-        if not case.slow:
+        # That compiling is checked is seen over the installed components; here it would take half a minute.
+        if not case.slow and "compiles" not in str(case):
             case.check()
