@@ -68,6 +68,8 @@ def run_commands(
 ) -> None:
     """Run each `$ explorer ...`; output that a page shows must be what is printed, error messages included."""
     for command, shown in commands(block.text):
+        if command[0] == "PYTHONPATH=src":
+            command = command[1:]  # the fixture has put it on the path
         if command[0] != "explorer":
             continue
         monkeypatch.setattr(sys, "argv", command)

@@ -184,5 +184,7 @@ _PLAIN_WORDS = frozenset({"none", "null", "true", "false", "auto", AS_WRITTEN})
 
 def spoken(axis: str, text: str) -> str:
     """A value as a label: a component's name speaks for itself, a plain value needs the field it is for."""
+    if axis.partition(".")[0] in PREFIXES:
+        return f"{axis}={text}"  # of one stack or block: the field alone could be that of another
     plain_value = "." in axis or text in _PLAIN_WORDS or not _NAME.match(text)
     return f"{axis.rpartition('.')[2]}={text}" if plain_value else text

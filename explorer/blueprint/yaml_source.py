@@ -14,7 +14,7 @@ from explorer.errors import BlueprintError, Problem, Where, did_you_mean, hints
 MAX_BYTES = 1 << 20
 
 _EMPTY = "the blueprint is empty"
-_EMPTY_HINT = "the smallest one is: dim: 64"
+_EMPTY_HINT = "the smallest one is: {dim: 64, heads: 4}"
 _CONTROL = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]")
 
 

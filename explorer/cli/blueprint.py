@@ -25,11 +25,12 @@ def check(
 ) -> None:
     """Check a blueprint: all its combinations are built without weights, nothing is counted."""
     with exit_codes(debug):
+        from explorer.report.units import plural
         from explorer.study.check import check as checked
 
         found = checked(loaded(blueprint, modules, axis=axis, change=change, workload=workload), limit)
-        counts = f"{found.rows:,} rows, {found.skipped:,} skipped, {found.merged:,} merged"
-        emit(f"{blueprint}: ok; {found.product:,} combinations: {counts}\n")
+        counts = f"{plural(found.rows, 'row')}, {found.skipped:,} skipped, {found.merged:,} merged"
+        emit(f"{blueprint}: ok; {plural(found.product, 'combination')}: {counts}\n")
 
 
 @app.command()

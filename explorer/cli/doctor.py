@@ -103,7 +103,7 @@ def _plugins(modules: tuple[str, ...]) -> Iterator[Finding]:
         what = f"{broken.name} ({broken.origin}): {' '.join(broken.reason.split())}"
         yield Finding(what, f"mend, upgrade or uninstall {broken.distribution}; the others work without it")
     for clash in registry.clashes:
-        yield Finding(clash_text(clash))
+        yield Finding(clash_text(clash), "blueprints that write the bare name, or leave it as a default, are refused")
 
 
 def _package(package: "Package") -> Iterator[Finding]:

@@ -26,7 +26,7 @@ def told(error: BaseException) -> str:
 
 def told_briefly(error: BaseException) -> str:
     """``told`` with the first line of a message only: torch's run over pages."""
-    line = _line(error)
+    line = _innermost(error)
     first = next(iter(str(error).splitlines()), "").strip()
     return f"{type(error).__name__}: {first}{f' ({line})' if line else ''}"
 
@@ -36,6 +36,12 @@ def _line(error: BaseException) -> str | None:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_plugins(frame.filename)]
     inside = [frame for frame in frames if _is_beside(Path(frame.filename), Path(frames[0].filename).parent)]
     return f"{inside[-1].filename}:{inside[-1].lineno}" if inside else None
+
+
+def _innermost(error: BaseException) -> str | None:
+    """The deepest line that is neither ours nor torch's: a component may call another one that fails."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_plugins(frame.filename)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
 
 
 def _is_plugins(file: str) -> bool:

@@ -50,7 +50,14 @@ def _operations(rows: Sequence[Row], covered: str, *, compared: bool) -> list[Co
     if compared:
         columns.append(change("Δ FLOPs", rows, lambda row: row.count("matmul_flops"), 7))
     columns.append(figures(f"matmul FLOPs {covered}, exact", rows, lambda row: _flops(row, "matmul_flops_exact"), 4))
+    if compared and not _vary(rows, "matmul_flops") and _vary(rows, "matmul_flops_exact"):
+        # Windows and masks change what is visible, not the rectangle: the other Δ would say that nothing differs.
+        columns.append(change("Δ exact", rows, lambda row: row.count("matmul_flops_exact"), 5))
     return columns
+
+
+def _vary(rows: Sequence[Row], key: str) -> bool:
+    return len({row.count(key) for row in rows}) > 1
 
 
 def _flops(row: Row, key: str) -> str:
@@ -60,11 +67,13 @@ def _flops(row: Row, key: str) -> str:
 
 
 def _cache(rows: Sequence[Row], *, compared: bool) -> list[Column]:
-    growth, full = "kv_bytes_per_token", "kv_bytes_per_token_full_windows"
-    columns = [figures("KV bytes/token", rows, lambda row: exact(row.count(growth)), 3)]
-    if compared:
-        columns.append(change("Δ KV", rows, lambda row: row.count(growth), 9))
+    growth, full, held = "kv_bytes_per_token", "kv_bytes_per_token_full_windows", "kv_cache_bytes"
+    # Where growth is the same in all rows, what they hold is what tells them apart.
+    first, second = (3, 8) if _vary(rows, growth) or not _vary(rows, held) else (8, 3)
+    columns = [figures("KV bytes/token", rows, lambda row: exact(row.count(growth)), first)]
     if any(row.count(full) != row.count(growth) for row in rows):
         columns.append(figures("KV bytes/token, windows full", rows, lambda row: exact(row.count(full)), 9))
-    columns.append(figures("KV cache bytes", rows, lambda row: short(row.count("kv_cache_bytes"), BYTES), 11))
+    columns.append(figures("KV cache bytes", rows, lambda row: short(row.count(held), BYTES), second))
+    if compared:
+        columns.append(change("Δ KV cache", rows, lambda row: row.count(held), 9))
     return columns

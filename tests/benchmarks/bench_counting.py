@@ -3,7 +3,7 @@
     python tests/benchmarks/bench_counting.py
 
 FlopCounterMode runs every layer; the explorer looks at each distinct layer once, and counts more (parameters, active
-parameters, exact products, cache, the block alone). Models are built before the clock starts on both sides.
+parameters, exact products, cache, the blocks). The peer's model is built before the clock starts, ours inside it.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def test_check_builds_the_rows(explorer: Explorer, toy: Path) -> None:
     assert refused.exit_code == 2
     assert "heads 4 must divide by kv_heads 3" in refused.stderr
     study = explorer("blueprint", "check", toy, "--axis", "attention=mha,gqa:kv_heads=3")
-    assert "1 rows, 1 skipped, 0 merged" in study.stdout
+    assert "1 row, 1 skipped, 0 merged" in study.stdout
 
 
 def test_an_encoding_that_is_not_utf8_is_mentioned(explorer: Explorer, toy: Path) -> None:

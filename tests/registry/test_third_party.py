@@ -129,7 +129,7 @@ def test_run_compares_its_components_with_the_built_in_ones(installed):
     params = {tuple(row["choices"].values()): row["params"]["block"] for row in json.loads(out)["combinations"]}
     assert len(params) == 12
     before = params["rmsnorm", "swiglu", "add"]
-    assert params["prmsnorm:part=0.25", "mishglu", "add"] == before
+    assert params["prmsnorm:part=0.0625", "mishglu", "add"] == before
     assert params["prmsnorm", "mishglu", "tanh_gate"] == before + 2  # one gate for each of two sublayers
 
 
