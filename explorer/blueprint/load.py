@@ -21,7 +21,7 @@ from explorer.blueprint.state import State, default_state
 from explorer.blueprint.tree import Entry, Node, ScalarNode, describe
 from explorer.blueprint.workload import Workload, read_workloads
 from explorer.blueprint.writing import Writer, unreached_problem
-from explorer.errors import Where
+from explorer.errors import UsageError, Where
 from explorer.registry.loading import load_registry
 from explorer.registry.registry import Registry
 
@@ -42,6 +42,9 @@ def load(
 
     Raises: BlueprintError with every problem found, UsageError for an option that is no ``KEY=VALUE``.
     """
+    for name, texts in (("sets", sets), ("axes", axes), ("workloads", workloads)):
+        if isinstance(texts, str):
+            raise UsageError(f"{name} must be a list of texts: [{texts!r}]")
     top = open_source(source)
     sources = chain(top)
     where = top.mapping.where if top.is_file else Where(top.path)

@@ -11,7 +11,7 @@ import pytest
 
 from explorer.blueprint import files
 from explorer.blueprint.load import load
-from explorer.errors import BlueprintError
+from explorer.errors import BlueprintError, UsageError
 
 SMALL = "dim: 64\nheads: 4\n"
 
@@ -238,3 +238,8 @@ def test_after_a_hundred_problems_the_rest_is_not_read(told):
         told(SMALL + ABSURD["unknown fields"]).splitlines()[-1]
         == "0.yaml:1:1: 100 problems up to here; the rest is not read"
     )
+
+
+def test_one_text_where_a_list_is_needed_is_told():
+    with pytest.raises(UsageError, match=r"axes must be a list of texts: \['norm=rmsnorm'\]"):
+        load({"dim": 8, "heads": 1}, axes="norm=rmsnorm")
