@@ -13,6 +13,7 @@ A message says where, what with the value, and what would be valid.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -79,6 +80,15 @@ class PluginError(ExplorerError):
 
 class MeasureError(ExplorerError):
     """A measurement failed."""
+
+
+_NO_MEMORY = re.compile("out of memory|not enough memory|(can't|cannot|unable to) allocate", re.IGNORECASE)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether it is a MemoryError or one of torch's: its CPU allocator only says so in a RuntimeError's text."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:

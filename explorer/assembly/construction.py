@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from explorer.blueprint.workload import DTYPE_BYTES
 from explorer.errors import UsageError
 
 
@@ -39,13 +40,20 @@ def _place(device: torch.device | str) -> torch.device:
         raise UsageError(f"device '{device}' cannot be used: {reason}") from error
 
 
+def dtype_of(name: str) -> torch.dtype:
+    """``torch.bfloat16`` for "bfloat16", as workloads name dtypes."""
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype), name
+    return dtype
+
+
 def _computing(dtype: torch.dtype | str | None) -> torch.dtype:
     if dtype is None:
         return torch.get_default_dtype()
     name = str(dtype).removeprefix("torch.")
-    if name not in _COMPUTING:
-        raise UsageError(f"parameters cannot be {name}: use {', '.join(_COMPUTING)}")
-    return _COMPUTING[name]
+    if name not in DTYPE_BYTES:
+        raise UsageError(f"parameters cannot be {name}: use {', '.join(DTYPE_BYTES)}")
+    return dtype_of(name)
 
 
 @contextmanager
@@ -90,7 +98,6 @@ class _NoValues(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-_COMPUTING = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 _FILLS = frozenset(
     {
         *(nn.init.constant_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, nn.init.kaiming_normal_),

@@ -97,6 +97,8 @@ def _base(source: Source) -> Source | None:
         homes = f"neither in {source.folder.resolve()} nor among the published ones"
         message = f"there is no blueprint '{node.value}', {homes}"
         raise BlueprintError(Problem(node.where, "base", message, hints(*_close(str(node.value), source.folder))))
+    if path.is_dir():
+        raise BlueprintError(Problem(node.where, "base", f"'{node.value}' is a directory; a blueprint is one file"))
     return _read(path)
 
 

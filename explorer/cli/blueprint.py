@@ -44,7 +44,7 @@ def show(
 ) -> None:
     """Print a blueprint with every default filled in, as YAML that loads again."""
     with exit_codes(debug):
-        from explorer.cli.written import written
+        from explorer.blueprint.written import written
         from explorer.cli.yaml_text import yaml_text
 
         found = loaded(blueprint, modules, axis=axis, change=change, workload=workload)

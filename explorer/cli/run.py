@@ -118,7 +118,7 @@ def _text(document: Mapping[str, Any], form: Format) -> str:
 
 
 def _files(document: Mapping[str, Any], blueprint: "Blueprint", request: Request) -> dict[str, str]:
-    from explorer.cli.written import written
+    from explorer.blueprint.written import written
     from explorer.cli.yaml_text import yaml_text
 
     return {

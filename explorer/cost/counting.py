@@ -126,13 +126,16 @@ class _Counter:
             return KvBytes(None, None, None, limits["cache"])
         opened, full = self._growth(subject, 0, workload), self._growth(subject, self._widest(), workload)
         if isinstance(opened, str) or isinstance(full, str):
-            return KvBytes(None, None, None, str(opened))
+            return KvBytes(None, None, None, opened if isinstance(opened, str) else str(full))
         if label is None:
             return KvBytes(opened.whole, full.whole, seen.cache_bytes)
         return KvBytes(opened.layers.get(label, 0), full.layers.get(label, 0), seen.cache_bytes)
 
     def _widest(self) -> int:
-        return max((part.window or 0 for part in self.parts), default=0)
+        """Tokens after which every window is full; 0 where a learned position table ends before that."""
+        widest = max((part.window or 0 for part in self.parts), default=0)
+        table = longest(self.plan).get(self.plan.stack.name)
+        return 0 if table is not None and widest >= table else widest
 
     def _growth(self, subject: Subject, held: int, workload: Workload) -> Growth | str:
         assert workload.kv_dtype is not None, workload

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import torch
-
 from explorer.assembly.block import Block
 from explorer.assembly.cache import Cache
+from explorer.assembly.construction import dtype_of
 from explorer.blueprint.workload import Workload
 from explorer.cost.failures import understood
 from explorer.cost.rows import Counts, Row, total
@@ -43,13 +42,6 @@ class Growth:
 
     whole: int = 0
     layers: Mapping[str, int] = field(default_factory=dict)
-
-
-def dtype_of(name: str) -> torch.dtype:
-    """``torch.bfloat16`` for "bfloat16"."""
-    dtype = getattr(torch, name)
-    assert isinstance(dtype, torch.dtype), name
-    return dtype
 
 
 def observe(subject: Subject, workload: Workload) -> Observed:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import torch
 
 from explorer.assembly.build import build_block, build_model
+from explorer.assembly.construction import dtype_of
 from explorer.assembly.model import BlockModule, Model
 from explorer.assembly.positions import Positions
 from explorer.blueprint.plan import ModelPlan, StackPlan
-from explorer.cost.observing import dtype_of
 from explorer.cost.walk import Subject
 
 

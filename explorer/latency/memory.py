@@ -1,16 +1,9 @@
-"""Whether something fits: free bytes of a device, and which exceptions mean that it did not."""
+"""Whether something fits: free bytes of a device."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-_SAYINGS = (
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "not enough memory",
-    "unable to allocate",
-)
 _MEMINFO = Path("/proc/meminfo")
 # A cgroup's limit binds before the machine's memory does; v2, then v1. "max" and huge numbers mean no limit.
 _CGROUP = Path("/sys/fs/cgroup")
@@ -18,15 +11,6 @@ _CGROUPS = (
     (_CGROUP / "memory.max", _CGROUP / "memory.current"),
     (_CGROUP / "memory/memory.limit_in_bytes", _CGROUP / "memory/memory.usage_in_bytes"),
 )
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it is a MemoryError, a torch.OutOfMemoryError, or a RuntimeError that says so (torch's CPU allocator)."""
-    import torch
-
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and any(saying in str(error).lower() for saying in _SAYINGS)
 
 
 def free_bytes(device: str) -> int | None:

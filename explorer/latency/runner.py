@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 
 from explorer.assembly.cache import Cache
+from explorer.assembly.construction import dtype_of
 from explorer.blueprint.workload import Workload
 from explorer.errors import MeasureError
 from explorer.latency.clock import Call
@@ -17,17 +17,6 @@ from explorer.latency.clock import Call
 Make = Callable[[str, torch.dtype], nn.Module]
 """Builds a module on a device with parameters of a dtype. Its forward is `(x, source, cache=cache) -> Tensor`, as a
 block's and a model's are; for a cache it also has `make_cache(batch, capacity, dtype, device)`."""
-
-DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
-    {
-        "float64": torch.float64,
-        "float32": torch.float32,
-        "bfloat16": torch.bfloat16,
-        "float16": torch.float16,
-        "float8_e4m3fn": torch.float8_e4m3fn,
-        "float8_e5m2": torch.float8_e5m2,
-    }
-)
 
 # Tokens (batch x new ones) in one step of filling a cache: what a decode leaves room for, a long prompt may not.
 _PRIMING_TOKENS = 8192
@@ -56,7 +45,7 @@ def runnable(make: Make, workload: Workload, feed: Feed, *, device: str, seed: i
         raise MeasureError(
             f"not measured: weights in {workload.weight_dtype} beside activations in {workload.dtype} are counted only"
         )
-    draw = _Draw(feed, DTYPES[workload.dtype], device, torch.Generator(device).manual_seed(seed))
+    draw = _Draw(feed, dtype_of(workload.dtype), device, torch.Generator(device).manual_seed(seed))
     module = make(device, draw.dtype)
     if workload.phase == "train":
         return _Training(module.train(), workload, draw)
@@ -93,7 +82,7 @@ def _inference(module: nn.Module, workload: Workload, draw: _Draw) -> Call:
     x, source = draw.inputs(workload.batch, tokens), draw.source(workload)
     if workload.phase != "decode" and context == tokens:
         return torch.no_grad()(lambda: module(x, source))
-    kv_dtype = DTYPES[workload.kv_dtype or workload.dtype]
+    kv_dtype = dtype_of(workload.kv_dtype or workload.dtype)
     cache = module.make_cache(batch=workload.batch, capacity=context, dtype=kv_dtype, device=draw.device)  # type: ignore[operator]
     rewind = _fill(module, cache, context - tokens, source=source, batch=workload.batch, draw=draw)
 

@@ -6,8 +6,7 @@ import traceback
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from explorer.errors import ExplorerError
-from explorer.latency.memory import is_out_of_memory
+from explorer.errors import ExplorerError, is_out_of_memory
 
 
 @dataclass(frozen=True)

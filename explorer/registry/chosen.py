@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from explorer.errors import NOWHERE, PluginError, RefusedError, Where
+from explorer.errors import NOWHERE, PluginError, RefusedError, Where, is_out_of_memory
 from explorer.registry.blame import told
 from explorer.registry.parameters import Parameter
 from explorer.registry.registry import Component
@@ -19,7 +19,6 @@ from explorer.registry.words import inner_text
 _NO_MENU: Mapping[str, Any] = {}
 # What torch says of sizes beyond its integers; it has no class of exceptions for it.
 _TOO_LARGE = re.compile("overflow|negative dimension", re.IGNORECASE)
-_NO_MEMORY = re.compile("out of memory|not enough memory|(can't|cannot|unable to) allocate", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class Chosen:
         except ValueError as error:
             raise self._refusal(str(error) or "it gives no reason") from error
         except BaseException as error:  # SystemExit too: it would end explorer without a word
-            if _is_out_of_memory(error):
+            if is_out_of_memory(error):
                 raise
             if _is_too_large(error):
                 raise self._refusal(f"its sizes cannot be built: {_first_line(error)}") from error
@@ -170,10 +169,6 @@ class Maker:
             names = ", ".join(map(str, parameters)) or "nothing"
             raise PluginError(f"{self.chosen._who}: forward must name the tensors it takes, not ({names})")
         return len(required)
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))
 
 
 def _is_too_large(error: BaseException) -> bool:

@@ -243,3 +243,10 @@ def test_after_a_hundred_problems_the_rest_is_not_read(told):
 def test_one_text_where_a_list_is_needed_is_told():
     with pytest.raises(UsageError, match=r"axes must be a list of texts: \['norm=rmsnorm'\]"):
         load({"dim": 8, "heads": 1}, axes="norm=rmsnorm")
+
+
+def test_a_directory_as_base_is_told_where_it_is_written(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("dim: 8\nheads: 1\nbase: .\n")
+    with pytest.raises(BlueprintError, match=r"a\.yaml:3:7: base: '\.' is a directory"):
+        load(path)

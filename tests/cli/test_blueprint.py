@@ -11,7 +11,7 @@ from typer.testing import Result
 import explorer as package
 from explorer.blueprint.blueprint import Blueprint
 from explorer.blueprint.resolved import resolved
-from explorer.cli.written import written
+from explorer.blueprint.written import written
 from explorer.cli.yaml_text import yaml_text
 
 Explorer = Callable[..., Result]

@@ -107,6 +107,12 @@ def test_each_stack_has_its_own_position_table() -> None:
         counted(fields, Workload("prefill", tokens=20, source=17))
 
 
+def test_a_window_that_the_position_table_never_lets_fill() -> None:
+    fields = {"position": {"learned": {"max_tokens": 16}}, "window": 32}
+    *_, model = counted(fields, Workload("prefill", tokens=8)).costs
+    assert model.kv.per_token == model.kv.per_token_full == 3 * 2 * 32 * 2
+
+
 def test_rows_of_a_study_share_their_default_length() -> None:
     study = {**BASE, "explore": {"position": ["rope", {"learned": {"max_tokens": 16}}]}}
     rows = explorer.run(explorer.load(study)).to_dict()["combinations"]

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from explorer.errors import is_out_of_memory
 from explorer.latency import memory
-from explorer.latency.memory import free_bytes, is_out_of_memory
+from explorer.latency.memory import free_bytes
 
 
 @pytest.mark.parametrize(
