@@ -51,6 +51,47 @@ class Unused(Scale):
         return x
 
 
+class Dead(Scale):
+    """In the graph, but nothing comes of it."""
+
+    def __init__(self, dim):
+        super().__init__(dim)
+        self.spare = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x):
+        return super().forward(x) + 0.0 * self.spare.to(x.dtype)
+
+
+class InTraining(Scale):
+    """Statistics over the batch, in training only."""
+
+    def forward(self, x):
+        return super().forward(x - x.mean((0, -2), keepdim=True) if self.training and x.ndim == 3 else x)
+
+
+class Owns(InTraining):
+    leaks = "in training, through the mean over batch and tokens"
+
+
+class FalseAlarm(Scale):
+    leaks = "not at all, in truth"
+
+
+class Idle(Scale):
+    """A parameter of which it says why it gets no gradient."""
+
+    def __init__(self, dim):
+        super().__init__(dim)
+        self.spare = nn.Parameter(torch.zeros(dim))
+        self.idle_parameters = {"spare": "nobody reads it"}
+
+
+class FalselyIdle(Scale):
+    def __init__(self, dim):
+        super().__init__(dim)
+        self.idle_parameters = {"weight": "not so"}
+
+
 class Shares(nn.Module):
     def __init__(self):
         super().__init__()
@@ -218,9 +259,14 @@ BREAKS = [  # kind, component, the check that fails, what its message says
     ("norm", Widens, "keeps_shape_and_dtype", "float32"),
     ("norm", HalfStatistics, "float16_does_not_overflow", "|x| = 300"),
     ("norm", OverBatch, "batch_rows_independent", "row 0 to stay as it is"),
+    ("norm", InTraining, "batch_rows_independent", "when row 1 changes in training"),
+    ("norm", FalseAlarm, "batch_rows_independent", "in training, as `leaks` says"),
     ("norm", OverTokens, "hides_the_future", "tokens 0 to 0 to stay"),
+    ("norm", InTraining, "hides_the_future", "changes in training"),
     ("norm", OverTokens, "cache_equals_full_pass", "1 + 1 + 1 + 1 + 1 tokens"),
     ("norm", Unused, "gradients", "norm.weight to receive a gradient of shape (16,)"),
+    ("norm", Dead, "no_parameter_is_dead", "norm.spare to move the output"),
+    ("norm", FalselyIdle, "gradients", "as declared (not so)"),
     ("norm", Unregistered, "state_dict_round_trip", "another seed"),
     ("norm", Transient, "same_on_meta", "to_empty"),
     ("norm", Elsewhere, "same_on_meta", "tensors on cpu"),
@@ -249,6 +295,14 @@ BREAKS = [  # kind, component, the check that fails, what its message says
 @pytest.mark.parametrize(("kind", "component", "check", "message"), BREAKS)
 def test_a_broken_component_fails_its_check(fails: Any, kind: str, component: Any, check: str, message: str) -> None:
     fails(kind, component, check, message)
+
+
+@pytest.mark.parametrize("component", [Owns, Idle])
+def test_what_a_component_declares_is_known(cases: Any, component: Any) -> None:
+    about = {"gradients", "no_parameter_is_dead", "batch_rows_independent", "hides_the_future"}
+    for case in cases({"norm": {"frank": component}}):
+        if case.rule.name in about:
+            case.check()
 
 
 def test_every_check_is_seen_to_fail() -> None:

@@ -26,6 +26,7 @@ _EVERY = (
     model.builds,
     model.shape_and_dtype,
     model.gradients,
+    model.no_parameter_is_dead,
     model.repeatable_in_eval,
     model.batch_rows_independent,
     model.hides_the_future,

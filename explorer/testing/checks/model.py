@@ -5,9 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from explorer.assembly.declared import idle_parameters, leaks_within
+from explorer.assembly.model import Model
 from explorer.testing.expect import expect, expect_close, expect_like
 from explorer.testing.toy import BATCH, LONGEST, TOKENS, VOCAB, Toy, ids, vectors
 
+_MANY = 300
 _ALL_DROPOUT = {"dropout": {"embedding": 0.5, "attention": 0.5, "activation": 0.5, "sublayer": 0.5}}
 
 
@@ -29,24 +32,49 @@ def shape_and_dtype(toy: Toy) -> None:
 
 
 def gradients(toy: Toy) -> None:
-    """every parameter to receive a finite gradient of its own size"""
+    """every parameter to receive a finite gradient of its own size, and none that `idle_parameters` names"""
     expect_gradients(toy.model(), ids())
 
 
-def expect_gradients(model: nn.Module, tokens: Tensor, source: Tensor | None = None) -> None:
-    """Raises: Unmet naming the parameter that gets none."""
-    out = model(tokens) if source is None else model(tokens, source=source)
-    # A random weighting: the plain sum after a norm is constant, so its gradient is zero.
-    (out * vectors(*out.shape, seed=1)).sum().backward()
+def no_parameter_is_dead(toy: Toy) -> None:
+    """away from the start values, where gates may be zero, every parameter to move the output"""
+    model = toy.model()
+    with torch.no_grad():
+        for seed, parameter in enumerate(model.parameters()):
+            parameter.add_(0.1 * vectors(*parameter.shape, seed=seed) if parameter.ndim else 0.1)
+    expect_gradients(model, ids(), nonzero=True)
+
+
+def expect_gradients(model: nn.Module, tokens: Tensor, source: Tensor | None = None, *, nonzero: bool = False) -> None:
+    """Raises: Unmet naming the parameter that gets none, or one that was declared to get none and does."""
+    idle = idle_parameters(model)
+    silent = _backward(model, tokens, source) - idle.keys()
+    if silent and source is None:
+        # What speaks once in many tokens (a pooled key for each 128) is silent in a short text.
+        silent &= _backward(model, ids(tokens=_MANY), None)
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         wanted = f"parameter {name} to receive a gradient of shape {tuple(parameter.shape)}"
-        grad = parameter.grad
-        expect(grad is not None, wanted, "none: no output depends on it")
-        assert grad is not None
-        expect(grad.shape == parameter.shape, wanted, f"shape {tuple(grad.shape)}")
-        expect(bool(grad.isfinite().all()), f"a finite gradient of parameter {name}", "nan or infinite values")
+        expect(name not in silent, wanted, "none: no output depends on it")
+        if parameter.grad is None:
+            continue
+        expect(parameter.grad.shape == parameter.shape, wanted, f"shape {tuple(parameter.grad.shape)}")
+        finite = bool(parameter.grad.isfinite().all())
+        expect(finite, f"a finite gradient of parameter {name}", "nan or infinite values")
+        moves = bool((parameter.grad != 0).any())
+        if name in idle:
+            expect(not moves, f"no gradient of parameter {name}, as declared ({idle[name]})", "one that is not zero")
+        elif nonzero:
+            expect(moves, f"parameter {name} to move the output", "a gradient of zeros away from the start values")
+
+
+def _backward(model: nn.Module, tokens: Tensor, source: Tensor | None) -> set[str]:
+    """Adds to the gradients; the names of the parameters that have none."""
+    out = model(tokens) if source is None else model(tokens, source=source)
+    # A random weighting: the plain sum after a norm is constant, so its gradient is zero.
+    (out * vectors(*out.shape, seed=1)).sum().backward()
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None}
 
 
 @torch.no_grad()
@@ -64,25 +92,50 @@ def repeatable_in_eval(toy: Toy) -> None:
 
 @torch.no_grad()
 def batch_rows_independent(toy: Toy) -> None:
-    """no row of a batch to move another in evaluation"""
-    model = toy.model().eval()
-    out = model(ids())
-    other = ids()
-    other[1] = (other[1] + 1) % VOCAB
-    expect_close(model(other)[0], out[0], "row 0 to stay as it is when row 1 changes")
-    expect_close(model(ids()[:1])[0], out[0], "row 0 to stay as it is when it is alone")
+    """no row of a batch to move another, unless in training where `leaks` says so"""
+    _expect_rows_independent(toy.model().eval())
+    model = toy.model()
+    if leaks_within(model):
+        _expect_leak(model)
+    else:
+        _expect_rows_independent(model)
 
 
 @torch.no_grad()
 def hides_the_future(toy: Toy) -> None:
-    """no token of a causal model to move an earlier one"""
-    model = toy.model().eval()
+    """no token of a causal model to move an earlier one, unless in training where `leaks` says so"""
+    _expect_future_hidden(toy.model().eval())
+    model = toy.model()
+    if not leaks_within(model):
+        _expect_future_hidden(model)
+
+
+def _expect_leak(model: Model) -> None:
+    out, other = model(ids()), ids()
+    other[1, -1] = (other[1, -1] + 1) % VOCAB
+    moved = not torch.equal(model(other)[0], out[0])
+    expect(moved, "the last token of row 1 to move row 0 in training, as `leaks` says", "no change")
+
+
+def _expect_rows_independent(model: Model) -> None:
+    out = model(ids())
+    other = ids()
+    other[1] = (other[1] + 1) % VOCAB
+    expect_close(model(other)[0], out[0], f"row 0 to stay as it is when row 1 changes{_in(model)}")
+    expect_close(model(ids()[:1])[0], out[0], f"row 0 to stay as it is when it is alone{_in(model)}")
+
+
+def _expect_future_hidden(model: Model) -> None:
     out = model(ids())
     for changed in range(1, TOKENS):
         other = ids()
         other[:, changed] = (other[:, changed] + 1) % VOCAB
-        wanted = f"tokens 0 to {changed - 1} to stay as they are when token {changed} changes"
+        wanted = f"tokens 0 to {changed - 1} to stay as they are when token {changed} changes{_in(model)}"
         expect_close(model(other)[:, :changed], out[:, :changed], wanted)
+
+
+def _in(model: Model) -> str:
+    return " in training" if model.training else ""
 
 
 @torch.no_grad()
