@@ -1,6 +1,6 @@
 """`explorer plugins list | show`."""
 
-import textwrap
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,9 +8,10 @@ import typer
 
 from explorer.cli.failures import exit_codes
 from explorer.cli.options import Debug, Modules
-from explorer.cli.screen import emit
+from explorer.cli.screen import emit, width
 
 if TYPE_CHECKING:
+    from explorer.cost.instance import Sizes
     from explorer.registry import Component, Registry
 
 app = typer.Typer(help="Installed components and where they come from.", no_args_is_help=True, rich_markup_mode=None)
@@ -67,46 +68,62 @@ def _table(*columns: tuple[str, Sequence[str]]) -> list[str]:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="rmsnorm, norm:rmsnorm (a kind) or PACKAGE:rmsnorm (a package).")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="rmsnorm, norm:rmsnorm (a kind) or PACKAGE:rmsnorm (a package); with values gqa:kv_heads=8, "
+            "which its cost is then of."
+        ),
+    ],
+    dim: Annotated[int, typer.Option(min=1, help="Width of the block, for the cost.")] = 4096,
+    heads: Annotated[int, typer.Option(min=1, help="Heads of the block, for the cost.")] = 32,
+    layers: Annotated[int, typer.Option(min=1, help="Layers of the stack, where the cost depends on it.")] = 32,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens of one sequence, for the cost.")] = 2048,
+    dtype: Annotated[str, typer.Option(help="Of weights, activations and cache.")] = "bfloat16",
     modules: Modules = None,
     debug: Debug = False,
 ) -> None:
-    """Describe a component: what it computes, where it comes from, its parameters."""
+    """Describe a component: what it computes, its source and parameters, and what one of it costs."""
     with exit_codes(debug):
         from explorer.cli.installed import installed
+        from explorer.cost.instance import Sizes
 
-        found = _matching(installed(modules), name)
-        emit("\n\n".join("\n".join(_description(component)) for component in found) + "\n")
+        registry = installed(modules)
+        sizes = Sizes(dim=dim, heads=heads, layers=layers, tokens=tokens, dtype=dtype)
+        found, values = _matching(registry, name)
+        texts = ["\n".join(_description(component, values, sizes, registry)) for component in found]
+        emit("\n\n".join(texts) + "\n")
 
 
-def _matching(registry: "Registry", name: str) -> list["Component"]:
+def _matching(registry: "Registry", text: str) -> tuple[list["Component"], list[str]]:
+    """The components of a name, and the values written behind it."""
+    from explorer.blueprint.options import split
     from explorer.errors import UsageError, did_you_mean
     from explorer.registry.kinds import KINDS
 
+    parts = split(text, ":")
+    names = list(itertools.takewhile(lambda part: "=" not in part, parts))
+    prefix, bare = ":".join(names[:-1]), names[-1] if names else ""
     everything = [component for kind in KINDS for component in registry.components(kind)]
-    prefix, _, bare = name.rpartition(":")
     found = [c for c in everything if c.name == bare and prefix in ("", c.kind.name, c.package)]
     if not found:
         guess = did_you_mean(bare, {component.name for component in everything})
         raise UsageError(
-            f"no component is called {name!r}" + (f"; {guess}" if guess else "; see `explorer plugins list`")
+            f"no component is called {':'.join(names)!r}" + (f"; {guess}" if guess else "; see `explorer plugins list`")
         )
-    return found
+    return found, parts[len(names) :]
 
 
-def _description(component: "Component") -> Iterator[str]:
-    yield f"{component.kind.name} {component.name}, from {component.package} ({component.origin})"
-    for paragraph in component.doc.split("\n\n"):
-        yield ""
-        yield from (textwrap.indent(line, "  ") for line in paragraph.splitlines())
-    yield ""
-    schema = component.schema
-    parameters = list(schema.parameters.values())
-    yield f"  from the block: {', '.join(schema.picks) or 'nothing'}"
-    yield f"  parameters:{'' if parameters else ' none'}"
-    for parameter in parameters:
-        default = "required" if parameter.required else f"default {parameter.default_text}"
-        yield f"    {parameter.name}: {parameter.type_text} ({default})"
-    required = ", ".join(f"{parameter.name}: ..." for parameter in parameters if parameter.required)
-    value = f"{{{component.name}: {{{required}}}}}" if required else component.name
-    yield f"  in a blueprint: {component.kind.name}: {value}"
+def _description(component: "Component", values: Sequence[str], sizes: "Sizes", registry: "Registry") -> Iterator[str]:
+    from explorer.cost.instance import instance_cost
+    from explorer.report.component_text import describe, describe_cost, how_to_cost, required
+
+    yield from describe(component, width())
+    if component.constructor is None:
+        return
+    if required(component) and not values:
+        yield how_to_cost(component)
+        return
+    written = ":".join([component.label, *values])
+    cost = instance_cost(component.kind.name, written, sizes, registry)
+    yield from describe_cost(written, cost, sizes)

@@ -89,6 +89,27 @@ def test_show_finds_by_name_kind_and_package(explorer: Explorer, name: str, head
     assert [line for line in shown if line.endswith(" none") and not line.startswith(" ")][: len(heads)] == heads
 
 
+def test_show_prints_source_limits_and_cost_of_one(explorer: Explorer) -> None:
+    shown = explorer("plugins", "show", "attention:gqa:kv_heads=2", "--dim", "64", "--heads", "4", "--tokens", "16")
+    assert shown.exit_code == 0, shown.stderr
+    for part in (
+        "sources: https://arxiv.org/abs/2305.13245",
+        "kv_heads: int >= 1 (required)",
+        "cost of one gqa:kv_heads=2 at dim 64, heads 4, 16 tokens, bfloat16:",
+        f"parameters: {2 * 64 * 64 + 2 * 64 * 32:,}",
+        "cache, bytes a token: 128;",
+    ):
+        assert part in shown.stdout
+    assert all(len(line) <= 80 for line in shown.stdout.split("sources:")[0].splitlines())
+
+
+def test_show_asks_for_what_its_cost_needs(explorer: Explorer) -> None:
+    assert "give what is required, explorer plugins show gqa:kv_heads=..." in explorer("plugins", "show", "gqa").stdout
+    wrong = explorer("plugins", "show", "gqa:kv_head=2")
+    assert wrong.exit_code == 2
+    assert "did you mean 'kv_heads'?" in wrong.stderr
+
+
 def test_show_unknown_suggests(explorer: Explorer) -> None:
     result = explorer("plugins", "show", "rmsnrom")
     assert result.exit_code == 2
