@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,14 +18,32 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Installed components and where they come from.", no_args_is_help=True, rich_markup_mode=None)
 
 
+class ListFormat(str, Enum):
+    """What `plugins list --format` takes."""
+
+    table = "table"
+    md = "md"
+
+
 @app.command("list")
-def list_(modules: Modules = None, debug: Debug = False) -> None:
+def list_(
+    form: Annotated[
+        ListFormat, typer.Option("--format", help="md: what each computes, as Markdown.")
+    ] = ListFormat.table,
+    modules: Modules = None,
+    debug: Debug = False,
+) -> None:
     """List components, the packages they come from, and packages that are broken."""
     with exit_codes(debug):
         from explorer.cli.installed import clash_text
         from explorer.registry import load_registry
 
         registry = load_registry(tuple(modules or ()))
+        if form is ListFormat.md:
+            from explorer.report.component_list import component_list
+
+            emit(component_list(registry), utf8=True)
+            return
         blocks = ["\n".join(_components(registry)), "\n".join(_packages(registry))]
         blocks += ["\n".join(_broken(registry))] if registry.broken else []
         blocks += ["\n".join(f"warning: {clash_text(clash)}" for clash in registry.clashes)] if registry.clashes else []

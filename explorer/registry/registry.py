@@ -75,6 +75,11 @@ class Component(Sourced):
         # A class without one would inherit that of nn.Module.
         return inspect.cleandoc((vars(inner).get("__doc__") if inspect.isclass(inner) else inner.__doc__) or "")
 
+    @property
+    def summary(self) -> str:
+        """The first paragraph of the docstring on one line: what it computes, and who says so."""
+        return " ".join(self.doc.partition("\n\n")[0].split())
+
     @cached_property
     def schema(self) -> Schema:
         """Menu and parameters, read off the constructor.
