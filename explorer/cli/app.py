@@ -2,6 +2,7 @@
 
 import io
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -46,7 +47,15 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Δ gets "?", not a UnicodeEncodeError
+    before, warnings.formatwarning = warnings.formatwarning, _one_line
     try:
         app(prog_name="explorer")
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        warnings.formatwarning = before
+
+
+def _one_line(message: Warning | str, *place: object) -> str:
+    """A component's warning without the line of code that gave it, which says nothing to a user."""
+    return f"warning: {message}\n"

@@ -31,6 +31,7 @@ def notes(document: Document) -> list[Note]:
     found = {
         "failed": names.grouped((c, c["error"]) for c in counted),
         "skipped": names.grouped((c, c["skipped"]) for c in skipped(document)),
+        "warning": names.grouped((c, said) for c in counted for said in c.get("warnings", ())),
         "* incomplete, a lower bound": names.grouped(_uncounted(counted)),
         "unknown": names.grouped(_unknown(counted)),
         "combinations": _combinations(document["counts"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from explorer.blueprint.combinations import Combination
@@ -11,12 +12,13 @@ from explorer.cost.costs import Cost, Counted, Params
 _MEMORY = ("weights", "gradients", "optimizer", "activations", "peak", "inference_peak")
 
 
-def counted_row(row: Combination, counted: Counted) -> dict[str, Any]:
-    """A combination with what it costs."""
+def counted_row(row: Combination, counted: Counted, warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """A combination with what it costs, and what its components warn of."""
     return {
         **_head(row),
         "skipped": None,
         "error": None,
+        "warnings": list(warnings),
         "resolved": resolved(row.state),
         "params": _params(counted.params),
         "costs": [_cost(cost) for cost in counted.costs],
@@ -26,7 +28,7 @@ def counted_row(row: Combination, counted: Counted) -> dict[str, Any]:
 def skipped_row(row: Combination, reason: str) -> dict[str, Any]:
     """A combination that is not built, and why."""
     nothing: dict[str, Any] = {"params": None, "costs": []}
-    return {**_head(row), "skipped": reason, "error": None, "resolved": resolved(row.state), **nothing}
+    return {**_head(row), "skipped": reason, "error": None, "warnings": [], "resolved": resolved(row.state), **nothing}
 
 
 def _head(row: Combination) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from explorer.latency.effort import effort_for
 from explorer.study.measuring import measure_rows
 from explorer.study.result import Result
 from explorer.study.rows import counted_row, skipped_row
+from explorer.study.warned import warned
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -78,7 +79,9 @@ def _count_all(blueprint: Blueprint, combinations: Combinations, progress: OnPro
 def _count_one(blueprint: Blueprint, row: Combination, default: int) -> dict[str, Any]:
     if row.plan is None:
         return skipped_row(row, row.skipped or "")
-    return counted_row(row, count(row.plan, blueprint.workloads, default))
+    with warned(row.plan) as said:
+        counted = count(row.plan, blueprint.workloads, default)
+    return counted_row(row, counted, said)
 
 
 def _default_tokens(plans: Sequence[ModelPlan]) -> int:
