@@ -56,6 +56,8 @@ def main() -> None:
         warnings.formatwarning = before
 
 
-def _one_line(message: Warning | str, *place: object) -> str:
+def _one_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
     """A component's warning without the line of code that gave it, which says nothing to a user."""
     return f"warning: {message}\n"
