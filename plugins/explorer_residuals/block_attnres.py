@@ -1,0 +1,81 @@
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, NamedTuple
+
+import torch
+from annotated_types import Ge, Gt
+from torch import Tensor
+
+from explorer import Residual, Site
+from explorer_residuals.aggregate import Aggregate, joined
+from explorer_residuals.attnres import idle
+from explorer_residuals.streams import PLACEMENTS
+
+
+class Blocks(NamedTuple):
+    """The finished blocks' sums (B, T, n, dim) with their scales (B, T, n), and the sum of the block that is open.
+
+    partial is None between the read that opens a block and its write. block: the number of the open one.
+    """
+
+    done: Tensor | None
+    scales: Tensor | None
+    partial: Tensor | None
+    block: int
+
+
+class BlockAttnRes(Residual):
+    """h = sum_i a_i v_i, a = softmax_i(w . RMSNorm(v_i)) over the sums v_i of finished blocks and of the open one. Kimi
+    Team 2026 (Attention Residuals), arXiv:2603.15031; with `block_size: 12` in Kimi K3, arXiv:2607.24653.
+
+    Inside a block outputs are added up as by a plain residual. The embedding is a block of its own. The first site of
+    a block reads the finished sum, and its output opens the next one. w starts at 0: h starts as the mean. What leaves
+    the stack is one more such sum.
+
+    block_size: in layers. key_norm: false leaves out RMSNorm, and its gain, on the keys. eps: of that norm.
+    """
+
+    placements: ClassVar[tuple[str, ...]] = PLACEMENTS
+
+    def __init__(
+        self,
+        dim: int,
+        site: Site,
+        *,
+        block_size: Annotated[int, Ge(1)],
+        key_norm: bool = True,
+        eps: Annotated[float, Gt(0)] = 1e-6,
+    ):
+        super().__init__()
+        # By number, not by "first site of a layer": a layer at a boundary may have no sublayers.
+        self.block = site.layer // block_size
+        self.aggregate = Aggregate(dim, key_norm=key_norm, eps=eps)
+        self.idle_parameters: Mapping[str, str] = idle(site)
+
+    def enter(self, x: Tensor) -> Blocks:
+        return Blocks(None, None, x, -1)
+
+    def read(self, state: Blocks) -> tuple[Tensor, Blocks]:
+        partial, done = _open(state), state.done
+        if self.block == state.block:
+            return self.leave(state), state
+        scales = joined(state.scales, self.aggregate.scale(partial))
+        source = partial.unsqueeze(-2)
+        if done is None:
+            return partial, Blocks(source, scales, None, self.block)
+        x = self.aggregate((done, source), scales)
+        return x, Blocks(torch.cat([done, source], dim=-2), scales, None, self.block)
+
+    def write(self, state: Blocks, y: Tensor) -> Blocks:
+        return state._replace(partial=y if state.partial is None else state.partial + y)
+
+    def leave(self, state: Blocks) -> Tensor:
+        partial = _open(state)
+        if state.done is None:
+            return partial
+        scales = joined(state.scales, self.aggregate.scale(partial))
+        return self.aggregate((state.done, partial.unsqueeze(-2)), scales)
+
+
+def _open(state: Blocks) -> Tensor:
+    assert state.partial is not None, "the site before did not write"
+    return state.partial
