@@ -11,7 +11,8 @@ from explorer_positions.frequencies import angles, frequencies
 class Sinusoidal(Position):
     """x + PE, PE[p, 2i] = sin(p / 10000^(2i / dim)), PE[p, 2i + 1] = cos(same). Vaswani et al. 2017, arXiv:1706.03762.
 
-    layout: `interleaved` as in the paper; `halves` has all sines first, then all cosines (the authors' tensor2tensor).
+    layout: `interleaved` as in the paper; `halves` has all sines first, then all cosines (Marian; tensor2tensor, which
+    divides i by dim / 2 - 1 for its frequencies: here both layouts have the paper's).
     """
 
     frequency: Tensor

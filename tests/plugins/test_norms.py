@@ -8,16 +8,20 @@ import torch.nn.functional as F
 from torch import nn
 
 from explorer_norms import register_norms
+from explorer_norms.batchnorm import BatchNorm
+from explorer_norms.dyt import DyT
+from explorer_norms.l2norm import L2Norm
 from explorer_norms.layernorm import LayerNorm
 from explorer_norms.none import NoNorm
 from explorer_norms.rmsnorm import RMSNorm
+from explorer_norms.scalenorm import ScaleNorm
 
 DIM = 16
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 def drawn(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def with_weights(norm):
@@ -35,7 +39,11 @@ def layer(x, eps):
     return (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + eps).sqrt()
 
 
-NORMS = {  # ours, and the same in float64: x, weight, bias -> y
+def unit(x, eps=1e-12):
+    return x / x.square().sum(-1, keepdim=True).sqrt().clamp(min=eps)
+
+
+NORMS = {  # ours, and the same in float64: x and its parameters -> y
     "layernorm": (LayerNorm(DIM), lambda x, w, b: layer(x, 1e-5) * w + b),
     "layernorm eps": (LayerNorm(DIM, eps=1e-2), lambda x, w, b: layer(x, 1e-2) * w + b),
     "layernorm without bias": (LayerNorm(DIM, bias=False), lambda x, w: layer(x, 1e-5) * w),
@@ -45,6 +53,13 @@ NORMS = {  # ours, and the same in float64: x, weight, bias -> y
     "rmsnorm offset": (RMSNorm(DIM, offset=1.0), lambda x, w: rms(x, 1e-6) * (1 + w)),
     "rmsnorm gemma": (RMSNorm(DIM, offset=1.0, cast="gemma"), lambda x, w: rms(x, 1e-6) * (1 + w)),
     "rmsnorm bare": (RMSNorm(DIM, affine=False), lambda x: rms(x, 1e-6)),
+    "l2norm": (L2Norm(DIM), unit),
+    "l2norm eps": (L2Norm(DIM, eps=1e-2), lambda x: unit(x, 1e-2)),
+    "l2norm scale": (L2Norm(DIM, scale="sqrt_dim"), lambda x: 4 * unit(x)),
+    "l2norm affine": (L2Norm(DIM, scale="sqrt_dim", affine=True), lambda x, w: 4 * unit(x) * w),
+    "scalenorm": (ScaleNorm(DIM), lambda x, g: g * unit(x, 1e-5)),
+    "scalenorm eps": (ScaleNorm(DIM, eps=1e-2), lambda x, g: g * unit(x, 1e-2)),
+    "dyt": (DyT(DIM), lambda x, a, w, b: w * (1 - 2 / ((2 * a * x).exp() + 1)) + b),
     "none": (NoNorm(), lambda x: x),
 }
 
@@ -66,9 +81,13 @@ def test_norm_equals_its_formula_in_float64(name, size):
         (RMSNorm(DIM), lambda x: rms(x, 1e-6)),
         (RMSNorm(DIM, offset=1.0), lambda x: rms(x, 1e-6)),
         (RMSNorm(DIM, offset=-0.5, cast="gemma"), lambda x: rms(x, 1e-6)),
+        (L2Norm(DIM, affine=True), unit),
+        (ScaleNorm(DIM), lambda x: 4 * unit(x)),  # sqrt(16)
+        (DyT(DIM), lambda x: torch.tanh(x / 2)),
+        (DyT(DIM, init=0.75), lambda x: torch.tanh(0.75 * x)),
     ],
 )
-def test_gain_starts_at_one(fresh, bare):
+def test_start_values(fresh, bare):
     x = drawn(2, 5, DIM)
     torch.testing.assert_close(fresh(x), bare(x))
 
@@ -85,6 +104,27 @@ def test_norms_equal_torchs_modules():
         torch.testing.assert_close(ours(x), theirs(x))
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-13], ids=["ordinary", "below eps"])
+def test_l2norm_is_torchs_normalize(size):
+    x = size * drawn(2, 5, DIM)
+    torch.testing.assert_close(L2Norm(DIM)(x), F.normalize(x, dim=-1))
+
+
+def test_l2norm_with_sqrt_dim_is_rmsnorm_without_eps():
+    x = drawn(2, 5, DIM)
+    torch.testing.assert_close(L2Norm(DIM, scale="sqrt_dim")(x), F.rms_norm(x, (DIM,), eps=0.0))
+
+
+@pytest.mark.parametrize("norm", [L2Norm(DIM, affine=True), ScaleNorm(DIM)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_vector_of_zeros_stays_one_without_nan(norm, dtype):
+    x = torch.zeros(2, DIM, dtype=dtype, requires_grad=True)
+    y = norm.to(dtype)(x)
+    y.sum().backward()
+    assert y.eq(0).all()
+    assert not x.grad.isnan().any()  # 1 / eps, which float16 holds as infinite
+
+
 def test_layernorm_is_rmsnorm_of_the_centred_vector():
     x = drawn(2, 5, DIM)
     centred = x - x.mean(-1, keepdim=True)
@@ -99,6 +139,11 @@ def test_layernorm_is_rmsnorm_of_the_centred_vector():
         (LayerNorm(DIM, affine=False), 0),
         (RMSNorm(DIM), DIM),
         (RMSNorm(DIM, affine=False), 0),
+        (L2Norm(DIM), 0),
+        (L2Norm(DIM, affine=True), DIM),
+        (ScaleNorm(DIM), 1),
+        (DyT(DIM), 2 * DIM + 1),
+        (BatchNorm(DIM), 2 * DIM),
         (NoNorm(), 0),
     ],
 )
@@ -157,4 +202,5 @@ def test_output_has_the_dtype_of_the_input(name, dtype, weights):
 
 
 def test_hook_lists_every_norm():
-    assert sorted(register_norms()) == ["layernorm", "none", "rmsnorm"]
+    names = ["batchnorm", "dyt", "l2norm", "layernorm", "none", "rmsnorm", "scalenorm"]
+    assert sorted(register_norms()) == names

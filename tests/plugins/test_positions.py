@@ -6,14 +6,19 @@ import copy
 
 import pytest
 import torch
+from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from explorer import Position
 from explorer_norms.rmsnorm import RMSNorm
 from explorer_positions import register_positions
+from explorer_positions.alibi import ALiBi
 from explorer_positions.learned import Learned
 from explorer_positions.none import NoPosition
 from explorer_positions.rope import RoPE
+from explorer_positions.scaling import Scaling
 from explorer_positions.sinusoidal import Sinusoidal
+from explorer_positions.t5_bias import T5Bias
 
 DIM, T = 16, 5
 PLACES = torch.arange(3, 3 + T)
@@ -68,6 +73,36 @@ def test_rope_equals_its_formula(name, positions, atol):
     x = drawn(2, 3, T, DIM)
     expected = formula(x.double(), positions).float()
     torch.testing.assert_close(ours.rotate(x, positions), expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("name", ROPES)
+def test_rope_gradient_is_that_of_its_formula(name):
+    ours, formula = ROPES[name]
+    x, weight = drawn(2, 3, T, DIM), drawn(2, 3, T, DIM).flip(0)
+    grads = []
+    for rotate, dtype in ((ours.rotate, torch.float32), (formula, torch.float64)):
+        given = x.to(dtype, copy=True).requires_grad_()
+        (rotate(given, PLACES) * weight).sum().backward()
+        grads.append(given.grad.float())
+    torch.testing.assert_close(*grads, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ROPES)
+def test_rope_leaves_its_input_alone_in_any_layout(name):
+    """It computes in place on what it made itself."""
+    ours, _ = ROPES[name]
+    x = drawn(2, T, 3, DIM).transpose(1, 2)
+    kept = x.clone()
+    torch.testing.assert_close(ours.rotate(x, PLACES), ours.rotate(x.contiguous(), PLACES), rtol=0, atol=0)
+    torch.testing.assert_close(x, kept, rtol=0, atol=0)
+    assert ours.rotate(x.double(), PLACES).dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ROPES)
+def test_rope_turns_back_at_negative_places(name):
+    ours, _ = ROPES[name]
+    x = drawn(2, 3, T, DIM)
+    torch.testing.assert_close(ours.rotate(ours.rotate(x, PLACES), -PLACES), x, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
@@ -147,12 +182,24 @@ def test_sinusoidal_equals_its_formula(layout):
     assert not ours.state_dict()
 
 
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+def test_sinusoidal_is_transformers_table(layout):
+    if layout == "halves":
+        theirs = MarianSinusoidalPositionalEmbedding(16, DIM).create_weight()
+    else:
+        theirs = create_sinusoidal_embeddings(16, DIM, torch.empty(16, DIM))
+    table = Sinusoidal(DIM, layout=layout).embed(torch.zeros(1, 16, DIM), torch.arange(16))
+    torch.testing.assert_close(table[0], theirs, rtol=0, atol=2e-6)
+
+
 def test_sinusoidal_refuses_an_odd_width():
     with pytest.raises(ValueError, match="dim 15 must be even"):
         Sinusoidal(15)
 
 
-# Frequencies survive whatever happens to a model
+# Frequencies and the like survive whatever happens to a model
+
+YARN = Scaling.parse({"yarn": {"factor": 4, "original": 64}})
 
 
 def from_meta(position):
@@ -162,7 +209,9 @@ def from_meta(position):
 
 
 @pytest.mark.parametrize("change", [lambda p: p.to(torch.bfloat16), lambda p: p.half(), from_meta, copy.deepcopy])
-@pytest.mark.parametrize("make", [lambda: RoPE(DIM, base=5e5, dims=8), lambda: Sinusoidal(DIM)])
+@pytest.mark.parametrize(
+    "make", [lambda: RoPE(DIM, base=5e5, dims=8), lambda: RoPE(DIM, scaling=YARN), lambda: Sinusoidal(DIM)]
+)
 def test_frequencies_stay_float32_and_right(change, make):
     changed, x = change(make()), drawn(2, T, DIM)
     assert changed.frequency.dtype == torch.float32
@@ -170,13 +219,26 @@ def test_frequencies_stay_float32_and_right(change, make):
     torch.testing.assert_close(changed.embed(x, PLACES), make().embed(x, PLACES), rtol=0, atol=0)
 
 
-def test_frequencies_are_float32_whatever_the_default_dtype():
+@pytest.mark.parametrize("change", [lambda p: p.to(torch.bfloat16), lambda p: p.half(), from_meta, copy.deepcopy])
+def test_slopes_stay_float32_and_right(change):
+    torch.testing.assert_close(change(ALiBi(12)).bias(T, T, 0), ALiBi(12).bias(T, T, 0), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("change", [from_meta, copy.deepcopy])
+def test_buckets_stay_right(change):
+    ours = T5Bias(3, True)
+    changed = change(ours)
+    changed.load_state_dict(ours.state_dict())
+    torch.testing.assert_close(changed.bias(T, 200, 0), ours.bias(T, 200, 0), rtol=0, atol=0)
+
+
+def test_constants_are_float32_whatever_the_default_dtype():
     torch.set_default_dtype(torch.bfloat16)
     try:
-        made = [RoPE(DIM), Sinusoidal(DIM)]
+        made = [RoPE(DIM), RoPE(DIM, scaling=YARN), Sinusoidal(DIM), ALiBi(4)]
     finally:
         torch.set_default_dtype(torch.float32)
-    assert [position.frequency.dtype for position in made] == [torch.float32] * 2
+    assert [buffer.dtype for position in made for buffer in position.buffers()] == [torch.float32] * 4
 
 
 # Learned, none
@@ -195,7 +257,9 @@ def test_learned_refuses_more_tokens_than_it_has_rows():
         Learned(DIM, max_tokens=4).embed(drawn(2, T, DIM), torch.arange(T))
 
 
-@pytest.mark.parametrize("position", [NoPosition(), Learned(DIM), Sinusoidal(DIM), RoPE(DIM)])
+@pytest.mark.parametrize(
+    "position", [NoPosition(), Learned(DIM), Sinusoidal(DIM), RoPE(DIM), ALiBi(4), T5Bias(4, False)]
+)
 def test_each_acts_in_one_place_only(position):
     x = drawn(2, T, DIM)
     acts = {
@@ -203,10 +267,11 @@ def test_each_acts_in_one_place_only(position):
         "rotate": not torch.equal(position.rotate(x, PLACES), x),
         "bias": position.bias(T, T, 0) is not None,
     }
-    where = {"NoPosition": set(), "Learned": {"embed"}, "Sinusoidal": {"embed"}, "RoPE": {"rotate"}}
-    assert {name for name, does in acts.items() if does} == where[type(position).__name__]
+    embed, bias = {"embed"}, {"bias"}
+    where = {NoPosition: set(), Learned: embed, Sinusoidal: embed, RoPE: {"rotate"}, ALiBi: bias, T5Bias: bias}
+    assert {name for name, does in acts.items() if does} == where[type(position)]
     assert isinstance(position, Position)
 
 
 def test_hook_lists_every_position():
-    assert sorted(register_positions()) == ["learned", "none", "rope", "sinusoidal"]
+    assert sorted(register_positions()) == ["alibi", "learned", "none", "rope", "sinusoidal", "t5_bias"]

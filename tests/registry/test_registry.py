@@ -57,7 +57,7 @@ UNKNOWN = [  # kind, name, one of the hints
     ("norm", "a_lab:rope", "package 'a_lab' has no norm of that name"),
     ("norm", "rope", "'rope' is of kind position (explorer_positions)"),
     ("norm", ":mine", "there is no plugin package ''"),
-    ("norm", "", "installed: layernorm, mine, none, other, rmsnorm"),
+    ("norm", "", "installed: batchnorm, dyt, l2norm, layernorm, mine, none, other, rmsnorm, scalenorm"),
 ]
 
 
