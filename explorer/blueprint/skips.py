@@ -194,11 +194,17 @@ def _below(fields: Fields, name: str, steps: list[str]) -> Any:
         if isinstance(value, Chosen) and step in value.component.schema.parameters:
             blocks = value.component.schema.parameters[step].menu and step not in value.params
             value = fields[step].value if blocks and step in fields else value.given(step)
-        elif isinstance(value, Mapping) and step in value:
-            value = value[step]
+        elif isinstance(value, Mapping) and step in (inner := _skipping_a_name(value)):
+            value = inner[step]
         else:
             return ABSENT
     return value
+
+
+def _skipping_a_name(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the keys of a structured value stand in: itself, or the mapping below the name of its form."""
+    inner = next(iter(value.values()), None)
+    return inner if len(value) == 1 and isinstance(inner, Mapping) else value
 
 
 def _matches(value: Any, wanted: Any) -> bool:

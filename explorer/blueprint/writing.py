@@ -122,8 +122,10 @@ class Writer:
     def _inside(self, value: Any, shape: Shape, steps: list[str], change: Change) -> Any:
         if isinstance(value, Chosen):
             return self._below(value, steps, change)
-        if isinstance(value, dict) and shape.value is not None and steps[0] in shape.value.keys and len(steps) == 1:
-            node = node_of({**value, steps[0]: plain(change.node)})
+        if not isinstance(value, dict) or shape.value is None or len(steps) != 1:
+            return UNREACHED
+        if steps[0] in shape.value.keys_of(value):
+            node = node_of(shape.value.changed(value, steps[0], plain(change.node)))
             return self.reader.value(shape, replace(node, where=change.node.where), change.text)
         return UNREACHED
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -19,6 +20,8 @@ class Value(ABC):
     ``parse`` gets the plain written value (scalar, list or dict) and raises ValueError with one sentence if it cannot
     be used; the constructor gets what it returns. A default in the signature is plain, too: ``hidden: Width = 64``.
     keys: what a path may set (``feedforward.hidden.multiple_of``). text: what may be written, in words.
+    A value whose keys stand below the name of a form (``{linear: {factor: 8}}``) overrides ``keys_of`` and ``changed``:
+    a path skips that name, as it skips the names of components (``position.scaling.factor``).
     """
 
     keys: ClassVar[tuple[str, ...]] = ()
@@ -27,6 +30,16 @@ class Value(ABC):
     @classmethod
     @abstractmethod
     def parse(cls, value: Any) -> Value: ...
+
+    @classmethod
+    def keys_of(cls, written: Mapping[str, Any]) -> tuple[str, ...]:
+        """What a path may set in a value that is written so."""
+        return cls.keys
+
+    @classmethod
+    def changed(cls, written: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+        """What is written after a path has set one key."""
+        return {**written, key: value}
 
     @classmethod
     @abstractmethod
