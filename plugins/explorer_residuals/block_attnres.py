@@ -60,10 +60,9 @@ class BlockAttnRes(Residual):
             return self.leave(state), state
         scales = joined(state.scales, self.aggregate.scale(partial))
         source = partial.unsqueeze(-2)
-        if done is None:
-            return partial, Blocks(source, scales, None, self.block)
-        x = self.aggregate((done, source), scales)
-        return x, Blocks(torch.cat([done, source], dim=-2), scales, None, self.block)
+        groups = (source,) if done is None else (done, source)
+        # The very first site too: its one source is weighted by 1, but its parameters are used as in the full form.
+        return self.aggregate(groups, scales), Blocks(torch.cat(groups, dim=-2), scales, None, self.block)
 
     def write(self, state: Blocks, y: Tensor) -> Blocks:
         return state._replace(partial=y if state.partial is None else state.partial + y)

@@ -281,9 +281,9 @@ def test_flops(layers):
 
 
 def test_flops_of_blocks():
-    """Sources: the finished sums and the open one. The first site passes the embedding on."""
+    """Sources: the finished sums and the open one. The first site reads the embedding alone."""
     #          layer 0   1       2       3       4
-    sources = [0, 2, 2, 2, 2, 3, 3, 3, 3, 4]
+    sources = [1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
     wanted = {"block": 4 * (3 + 4), "model": 4 * sum(sources) + 4 * 4}
     assert flops_per_dim(blocks_of(2), layers=5) == wanted
     assert flops_per_dim(blocks_of(2), "train", layers=5)["model"] == 3 * wanted["model"]
