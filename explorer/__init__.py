@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from explorer.assembly.build import build as build
     from explorer.assembly.cache import Cache as Cache
     from explorer.assembly.cache import CacheView as CacheView
+    from explorer.assembly.grouped import grouped as grouped
     from explorer.assembly.position import Position as Position
     from explorer.assembly.residual import Residual as Residual
     from explorer.assembly.visible import Visible as Visible
@@ -38,6 +39,7 @@ _HOMES = {
     "explorer.assembly.attend": ("attend",),
     "explorer.assembly.build": ("build",),
     "explorer.assembly.cache": ("Cache", "CacheView"),
+    "explorer.assembly.grouped": ("grouped",),
     "explorer.assembly.position": ("Position",),
     "explorer.assembly.residual": ("Residual",),
     "explorer.assembly.visible": ("Visible",),

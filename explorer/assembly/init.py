@@ -25,6 +25,13 @@ class OffersBranchWeights(Protocol):
     def branch_weights(self) -> BranchWeights: ...
 
 
+@runtime_checkable
+class OffersLinearMaps(Protocol):
+    """A module that holds linear maps, (out, in) weights with or without a bias, which are no nn.Linear: experts'."""
+
+    def linear_maps(self) -> Iterator[tuple[Tensor, Tensor | None]]: ...
+
+
 @dataclass(frozen=True)
 class Depth:
     """The residual sites of one stack and its number of layers."""
@@ -109,10 +116,20 @@ def silent_branch(residual: Residual, branches: Sequence[nn.Module]) -> str | No
 
 def _set_tables(model: nn.Module, fill: Callable[[Tensor], object]) -> None:
     for module in _outside_residuals(model):
-        if isinstance(module, nn.Linear | nn.Embedding):
+        if isinstance(module, nn.Embedding):
             fill(module.weight)
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            nn.init.zeros_(module.bias)
+        for weight, bias in _linear_maps(module):
+            fill(weight)
+            if bias is not None:
+                nn.init.zeros_(bias)
+
+
+def _linear_maps(module: nn.Module) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """The linear maps that a module itself holds, not its children."""
+    if isinstance(module, nn.Linear):
+        yield module.weight, module.bias
+    elif isinstance(module, OffersLinearMaps):
+        yield from module.linear_maps()
 
 
 def _outside_residuals(module: nn.Module) -> Iterator[nn.Module]:

@@ -161,7 +161,12 @@ class _Taken:
 
 
 _INDEXED = {"aten::index": "indices", "aten::index_select": "index", "aten::gather": "index", "aten::take": "index"}
-_GROUPED = ("aten::_grouped_mm", "aten::_scaled_grouped_mm")
+_GROUPED = {
+    "aten::_grouped_mm": ("self", "mat2", "offs"),
+    "aten::_scaled_grouped_mm": ("self", "mat2", "offs"),
+    "explorer::grouped": ("x", "weight", "offsets"),
+}
+"""Arguments of products by group: rows, matrices, offsets."""
 
 
 def _taken(name: str, given: Mapping[str, Any], out: Any) -> _Taken | None:
@@ -169,11 +174,13 @@ def _taken(name: str, given: Mapping[str, Any], out: Any) -> _Taken | None:
     if name in _INDEXED:
         index = next(leaf for leaf in tree_leaves(given[_INDEXED[name]]) if isinstance(leaf, Tensor))
         return _Taken(given["self"], index, min(out.numel(), given["self"].numel()))
-    if name in _GROUPED and given["self"].dim() == 2 and given["mat2"].dim() == 3:
-        groups, *matrix = given["mat2"].shape
-        # The rows of one token go to different groups, so each of them meets a slice of its own.
-        slices = min(given["self"].shape[0], groups)
-        return _Taken(given["mat2"], given["offs"], slices * torch.Size(matrix).numel())
+    if name in _GROUPED:
+        left, right, offsets = _GROUPED[name]
+        if given[left].dim() == 2 and given[right].dim() == 3:
+            groups, *matrix = given[right].shape
+            # The rows of one token go to different groups, so each of them meets a slice of its own.
+            slices = min(given[left].shape[0], groups)
+            return _Taken(given[right], given[offsets], slices * torch.Size(matrix).numel())
     return None
 
 

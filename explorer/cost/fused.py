@@ -14,8 +14,9 @@ from torch.autograd.function import once_differentiable
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from explorer.assembly.attend import attend
-from explorer.assembly.visible import Visible
-from explorer.cost.products import Products, attention, top_left_pairs
+from explorer.assembly.grouped import grouped
+from explorer.assembly.visible import Sight
+from explorer.cost.products import Products, attention, by_group, top_left_pairs
 from explorer.cost.rows import Ledger
 
 
@@ -32,7 +33,7 @@ def _attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    visible: Visible,
+    visible: Sight,
     *,
     mask: Tensor | None = None,
     bias: Tensor | None = None,
@@ -65,9 +66,14 @@ def _scaled_dot_product(
     return attention(out, query, key, top_left_pairs(T, S) if is_causal else T * S)
 
 
+def _grouped(out: Tensor, x: Tensor, weight: Tensor, offsets: Tensor) -> Products:
+    return by_group(x, weight)
+
+
 _SDPA = Fused("scaled_dot_product_attention", _scaled_dot_product)
 FUSED: Mapping[Any, Fused] = {
     attend: Fused("attend", _attend),
+    grouped: Fused("grouped", _grouped),
     F.scaled_dot_product_attention: _SDPA,
     torch.ops.aten.scaled_dot_product_attention: _SDPA,
     torch.ops.aten.scaled_dot_product_attention.default: _SDPA,

@@ -26,6 +26,13 @@ def plain(flops: int) -> Products:
     return Products(flops, flops)
 
 
+def by_group(left: Tensor, right: Tensor) -> Products:
+    """2 x rows x K x N: each row meets the matrix of its own group only. Operands as `F.grouped_mm` takes them."""
+    # A flat right operand splits its columns among the groups: together they are one matrix of N columns.
+    rows = left.shape[1:] if left.dim() == 3 and right.dim() == 2 else left.shape
+    return plain(2 * prod(rows) * right.shape[-1])
+
+
 def attention(out: Tensor, query: Tensor, key: Tensor, pairs: int | None, reason: str | None = None) -> Products:
     """2 (k + v) FLOPs per query-key pair and head: the scores and the weighted sum.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from explorer.cost.products import Products, attention, plain, top_left_pairs
+from explorer.cost.products import Products, attention, by_group, plain, top_left_pairs
 
 Rule = Callable[[Mapping[str, Any], Any], Products]
 """(arguments by the names of the operator's schema, result) -> products."""
@@ -29,12 +29,13 @@ def _addbmm(given: Mapping[str, Any], out: Tensor) -> Products:
     return plain(2 * out.numel() * batch * inner)
 
 
-def _grouped(given: Mapping[str, Any], out: Tensor) -> Products:
-    """2 x rows x K x N: each row meets the matrix of its own group only. Operands as F.grouped_mm takes them."""
-    left, right = given["self"], given["mat2"]
-    # A flat right operand splits its columns among the groups: together they are one matrix of N columns.
-    rows = left.shape[1:] if left.dim() == 3 and right.dim() == 2 else left.shape
-    return plain(2 * prod(rows) * right.shape[-1])
+def _by_group(left: str, right: str) -> Rule:
+    """Rows and the matrix of their group, or all rows of each group contracted, in the arguments `left` and `right`."""
+
+    def rule(given: Mapping[str, Any], out: Tensor) -> Products:
+        return by_group(given[left], given[right])
+
+    return rule
 
 
 def _convolution(given: Mapping[str, Any], out: Tensor) -> Products:
@@ -87,8 +88,10 @@ RULES: Mapping[str, Rule] = {
     "aten::_addmm_activation": _contracts("mat1"),
     "aten::_int_mm": _contracts("self"),
     "aten::_scaled_mm": _contracts("self"),
-    "aten::_grouped_mm": _grouped,
-    "aten::_scaled_grouped_mm": _grouped,
+    "aten::_grouped_mm": _by_group("self", "mat2"),
+    "aten::_scaled_grouped_mm": _by_group("self", "mat2"),
+    "explorer::grouped": _by_group("x", "weight"),
+    "explorer::grouped_outer": _by_group("x", "y"),
     "aten::convolution": _convolution,
     "aten::_convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from explorer import grouped
 from explorer.assembly.position import Position
 from explorer.cost.active import active_parameters
 
@@ -84,14 +85,27 @@ def one_by_one(experts: Experts, x: Tensor, weights: Tensor, chosen: Tensor) -> 
     return torch.stack([gate(x @ experts.up[pick]) @ experts.down[pick] for pick in picks]).sum(0)
 
 
-def grouped(experts: Experts, x: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
-    rows = x.flatten(0, 1)[chosen.flatten().argsort() // TOP_K].bfloat16()
+def by_expert(x: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """A row for each expert of each token, sorted by expert, and where the rows of each expert end."""
     offsets = (chosen.flatten()[:, None] == torch.arange(EXPERTS, device="meta")).sum(0).cumsum(0).int()
-    h = gate(F.grouped_mm(rows, experts.up.bfloat16(), offs=offsets))
+    return x.flatten(0, 1)[chosen.flatten().argsort() // TOP_K], offsets
+
+
+def by_torchs_grouped_mm(experts: Experts, x: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+    rows, offsets = by_expert(x, chosen)
+    h = gate(F.grouped_mm(rows.bfloat16(), experts.up.bfloat16(), offs=offsets))
     return F.grouped_mm(h, experts.down.bfloat16(), offs=offsets)
 
 
-@pytest.mark.parametrize("taken", [by_index, by_index_select_of_a_cast, one_by_one, grouped])
+def by_grouped(experts: Experts, x: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+    rows, offsets = by_expert(x, chosen)
+    return grouped(gate(grouped(rows, experts.up, offsets)), experts.down, offsets)
+
+
+WAYS = [by_index, by_index_select_of_a_cast, one_by_one, by_torchs_grouped_mm, by_grouped]
+
+
+@pytest.mark.parametrize("taken", WAYS)
 def test_chosen_experts_count_and_no_others(taken: Callable[..., Tensor]) -> None:
     with torch.device("meta"):
         module = Experts(taken)

@@ -15,6 +15,8 @@ from explorer_activations.gelu import GELU
 from explorer_activations.swiglu import SwiGLU
 from explorer_feedforwards import register_feedforwards
 from explorer_feedforwards.dense import Dense
+from explorer_feedforwards.latent_moe import latent_moe
+from explorer_feedforwards.moe import moe
 
 DIM, HIDDEN = 16, 24
 
@@ -104,4 +106,4 @@ def test_branch_weights_are_views_by_role(activation, inputs):
 
 
 def test_hook_lists_every_feedforward():
-    assert register_feedforwards() == {"dense": Dense, "none": None}
+    assert register_feedforwards() == {"dense": Dense, "latent_moe": latent_moe, "moe": moe, "none": None}
