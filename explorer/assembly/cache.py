@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -27,23 +28,50 @@ class CacheBytes:
         return self.tokens + self.states + self.cross
 
 
+@dataclass(frozen=True)
+class Written:
+    """What `extend` got under one name: bytes, those included that its window has let go.
+
+    every: tokens to an entry. full: tokens after which the window is full and nothing more is held; None: never.
+    """
+
+    nbytes: int
+    every: int
+    full: int | None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """`start:end` of a buffer is kept, of `given` entries so far."""
+
+    start: int = 0
+    end: int = 0
+    given: int = 0
+
+
 class _Entries:
     """One named, growing tensor (B, ..., n, width) in a buffer with room for more; `start:end` is what is kept."""
 
-    def __init__(self, like: Tensor, size: int, window: int | None, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, like: Tensor, size: int, window: int | None, every: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
         # Twice the window: what is kept moves to the front once in `window` steps, and reads stay views.
         self.size = size if window is None else min(size, 2 * window)
         self.window = window
+        self.every = every
+        self.own = 1 if every == 1 else 0  # entries that come with the first query: before one of many tokens, none
         self.buffer = torch.empty((*like.shape[:-2], self.size, like.shape[-1]), dtype=dtype, device=device)
         self.start = 0
         self.end = 0
+        self.given = 0
 
     def append(self, new: Tensor) -> Tensor:
-        """Keep `new`, or the last `window` entries; returns what its queries may see, window + T - 1 at most."""
+        """Keep `new`, or the last `window` entries; returns what its queries may see."""
         count = new.shape[-2]
         held = self.end - self.start
-        if self.window is not None and held > self.window - 1:
-            held = self.window - 1
+        self.given = self.given + count
+        if self.window is not None and held > self.window - self.own:
+            held = self.window - self.own
         if held + count > self.size:
             return self._pass_through(new, held)
         if self.end + count > self.size:
@@ -56,8 +84,19 @@ class _Entries:
         return self.buffer.narrow(-2, self.end - held - count, held + count)
 
     def nbytes(self) -> int:
-        per_entry = self.buffer[..., :1, :].numel() * self.buffer.itemsize
-        return per_entry * (self.end - self.start)
+        return self._bytes(self.end - self.start)
+
+    def written(self) -> Written:
+        return Written(self._bytes(self.given), self.every, None if self.window is None else self.window * self.every)
+
+    def place(self) -> _Place:
+        return _Place(self.start, self.end, self.given)
+
+    def go_to(self, place: _Place) -> None:
+        self.start, self.end, self.given = place.start, place.end, place.given
+
+    def _bytes(self, entries: int) -> int:
+        return entries * self.buffer[..., :1, :].numel() * self.buffer.itemsize
 
     def _kept(self, seen: int) -> int:
         if self.window is not None and seen > self.window:
@@ -94,14 +133,16 @@ class CacheView:
         """Whether `once` has run."""
         return self._once is not None
 
-    def extend(self, *, window: int | None = None, **tensors: Tensor) -> tuple[Tensor, ...]:
+    def extend(self, *, window: int | None = None, every: int = 1, **tensors: Tensor) -> tuple[Tensor, ...]:
         """Append (B, ..., T, width) tensors on dim -2; returns everything kept and new, in keyword order, as a tuple.
 
         window: only the last `window` entries stay, of which T new queries see window + T - 1 at most.
+        every: there is one entry for every so many tokens, and one for those left over at most. A call may bring none;
+        with n new ones its queries see window + n at most.
         Held in the cache's dtype, returned in the given one. Raises: UsageError beyond the capacity and for another
         batch size.
         """
-        return tuple(self._extended(name, tensor, window) for name, tensor in tensors.items())
+        return tuple(self._extended(name, tensor, window, every) for name, tensor in tensors.items())
 
     def state(self, name: str, init: Tensor | Callable[[], Tensor]) -> Tensor:
         """A state of constant size, as the last `replace` left it; at first `init`, or what it returns."""
@@ -125,14 +166,18 @@ class CacheView:
             self._once = tuple(tensor.to(self._cache.storage(tensor)) for tensor in fresh)
         return tuple(tensor.to(dtype) for tensor, dtype in zip(self._once, self._once_dtypes, strict=True))
 
-    def places(self) -> dict[str, tuple[int, int]]:
+    def places(self) -> dict[str, _Place]:
         """Which part of each growing buffer is kept."""
-        return {name: (entries.start, entries.end) for name, entries in self._entries.items()}
+        return {name: entries.place() for name, entries in self._entries.items()}
 
-    def rewind(self, places: Mapping[str, tuple[int, int]]) -> None:
+    def rewind(self, places: Mapping[str, _Place]) -> None:
         """Keep the parts that `places` named; what was not there then is empty."""
         for name, entries in self._entries.items():
-            entries.start, entries.end = places.get(name, (0, 0))
+            entries.go_to(places.get(name, _Place()))
+
+    def written(self) -> tuple[Written, ...]:
+        """What `extend` got so far, by name: how the cache grows, whatever it still holds."""
+        return tuple(entries.written() for entries in self._entries.values())
 
     def held(self) -> CacheBytes:
         """Bytes held for this attention."""
@@ -142,11 +187,12 @@ class CacheView:
             cross=sum(tensor.numel() * tensor.itemsize for tensor in self._once or ()),
         )
 
-    def _extended(self, name: str, new: Tensor, window: int | None) -> Tensor:
-        self._cache.check(new)
+    def _extended(self, name: str, new: Tensor, window: int | None, every: int) -> Tensor:
+        cache = self._cache
+        cache.check(new, every, self._entries[name].given if name in self._entries else 0)
         if name not in self._entries:
-            cache = self._cache
-            self._entries[name] = _Entries(new, cache.capacity, window, cache.storage(new), cache.device or new.device)
+            device = cache.device or new.device
+            self._entries[name] = _Entries(new, cache.room(every), window, every, cache.storage(new), device)
         return self._entries[name].append(new).to(new.dtype)
 
 
@@ -215,11 +261,20 @@ class Cache:
         """The dtype in which a tensor is held."""
         return tensor.dtype if self.dtype is None else self.dtype
 
-    def check(self, new: Tensor) -> None:
-        """UsageError when new entries (B, ..., T, width) do not fit."""
+    def room(self, every: int = 1) -> int:
+        """Entries that fit where there is one for every so many tokens, and one for those left over."""
+        return math.ceil(self.capacity / every)
+
+    def check(self, new: Tensor, every: int, given: int) -> None:
+        """UsageError when new entries (B, ..., T, width) do not fit; given: entries of this name so far."""
         if new.shape[0] != self.batch:
             raise UsageError(f"this cache was made for batch {self.batch}, the input has {new.shape[0]}")
-        if self.offset + new.shape[-2] > self.capacity:
+        if every == 1 and self.offset + new.shape[-2] > self.capacity:
             raise UsageError(
                 f"this cache has room for {self.capacity} tokens: it holds {self.offset} and got {new.shape[-2]} more"
+            )
+        if every > 1 and given + new.shape[-2] > self.room(every):
+            raise UsageError(
+                f"this cache has room for {self.capacity} tokens, {self.room(every)} entries of {every} tokens each: "
+                f"it holds {given} and got {new.shape[-2]} more"
             )

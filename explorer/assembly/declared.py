@@ -25,6 +25,13 @@ class DeclaresLeaks(Protocol):
     leaks: str
 
 
+@runtime_checkable
+class DeclaresReach(Protocol):
+    """An attention that, in a window, reads something of the tokens before it; `beyond_window` says what."""
+
+    beyond_window: str
+
+
 def idle_parameters(model: nn.Module) -> dict[str, str]:
     """{name of a parameter in `model`: why it gets no gradient}, as its modules declare."""
     found: dict[str, str] = {}
@@ -45,3 +52,8 @@ def leaks(component: object) -> str | None:
 def leaks_within(model: nn.Module) -> list[str]:
     """What the modules of a model declare to leak."""
     return [said for module in model.modules() if (said := leaks(module)) is not None]
+
+
+def beyond_window(model: nn.Module) -> str | None:
+    """What an attention in a model declares to read beyond its window; None: nothing."""
+    return next((module.beyond_window for module in model.modules() if isinstance(module, DeclaresReach)), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,6 +20,21 @@ def _clipped_sum_to(n: int, top: int) -> int:
     if n <= top:
         return n * (n + 1) // 2
     return top * (top + 1) // 2 + (n - top) * top
+
+
+class Sight(Protocol):
+    """Which keys a query may see, as `attend` asks for it: `Visible`, or an attention's own rule with the same answers.
+
+    mask may have the shape (T, S), or any that broadcasts to (B, heads, T, S); `pairs` then counts those of one head.
+    """
+
+    def pairs(self, T: int, S: int) -> int: ...
+
+    def mask(self, T: int, S: int, device: torch.device | str | None = None) -> Tensor: ...
+
+    def everything(self, T: int, S: int) -> bool: ...
+
+    def sdpa_causal(self, T: int, S: int) -> bool: ...
 
 
 @dataclass(frozen=True)

@@ -40,12 +40,13 @@ class Params:
 class KvBytes:
     """Cache bytes. per_token: growth with one more token, windows still open; per_token_full: once all are full.
 
-    cache: everything held at the workload's context, states and a source's keys and values included. None with the
-    reason where it cannot be observed.
+    Both are means over one compression period, the tokens after which all compressed entries have grown by whole ones:
+    an int, or a float where the division leaves a rest. cache: everything held at the workload's context, states and a
+    source's keys and values included. None with the reason where it cannot be observed.
     """
 
-    per_token: int | None
-    per_token_full: int | None
+    per_token: float | None
+    per_token_full: float | None
     cache: int | None
     reason: str | None = None
 

@@ -13,7 +13,7 @@ from explorer.assembly.model import BlockModule, Model
 from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.workload import DEFAULT_TOKENS, STORED_BYTES, Workload
 from explorer.cost.costs import BlockParams, Cost, Counted, KvBytes, Params
-from explorer.cost.observing import Growth, Observed, Seen, growth, observe
+from explorer.cost.observing import Growth, Observed, Rate, Seen, growth, observe
 from explorer.cost.parts import Part, Subjects, longest, parts_of
 from explorer.cost.usage import active, numel
 from explorer.cost.walk import Subject
@@ -60,7 +60,7 @@ class _Counter:
     plan: ModelPlan
     subjects: Subjects
     parts: tuple[Part, ...]
-    _growths: dict[tuple[str, int, str], Growth | str] = field(default_factory=dict)
+    _growths: dict[tuple[str, str], Growth | str] = field(default_factory=dict)
 
     def params(self) -> Params:
         blocks = tuple(BlockParams(part.label, part.layers, numel(self._layer(part))) for part in self.parts)
@@ -124,24 +124,18 @@ class _Counter:
         limits = subject.module.stack.intake.limits
         if not subject.caches and any(part.caches for part in self.parts) and "cache" in limits:
             return KvBytes(None, None, None, limits["cache"])
-        opened, full = self._growth(subject, 0, workload), self._growth(subject, self._widest(), workload)
-        if isinstance(opened, str) or isinstance(full, str):
-            return KvBytes(None, None, None, opened if isinstance(opened, str) else str(full))
-        if label is None:
-            return KvBytes(opened.whole, full.whole, seen.cache_bytes)
-        return KvBytes(opened.layers.get(label, 0), full.layers.get(label, 0), seen.cache_bytes)
+        grown = self._growth(subject, workload)
+        if isinstance(grown, str):
+            return KvBytes(None, None, None, grown)
+        rate = grown.whole if label is None else grown.layers.get(label, Rate())
+        return KvBytes(rate.opened, rate.full, seen.cache_bytes)
 
-    def _widest(self) -> int:
-        """Tokens after which every window is full; 0 where a learned position table ends before that."""
-        widest = max((part.window or 0 for part in self.parts), default=0)
-        table = longest(self.plan).get(self.plan.stack.name)
-        return 0 if table is not None and widest >= table else widest
-
-    def _growth(self, subject: Subject, held: int, workload: Workload) -> Growth | str:
+    def _growth(self, subject: Subject, workload: Workload) -> Growth | str:
         assert workload.kv_dtype is not None, workload
-        key = subject.label, held, workload.kv_dtype
+        key = subject.label, workload.kv_dtype
         if key not in self._growths:
-            self._growths[key] = growth(subject, held, workload.kv_dtype)
+            table = longest(self.plan).get(self.plan.stack.name)
+            self._growths[key] = growth(subject, workload.kv_dtype, table)
         return self._growths[key]
 
 

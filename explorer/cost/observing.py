@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TypeVar
 
 from explorer.assembly.block import Block
@@ -37,11 +39,19 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Growth:
-    """Bytes by which the cache of one sequence grows with a token: in all, and in the last layer of each block."""
+class Rate:
+    """Bytes by which the cache of one sequence grows with a token: while windows are open, and once all are full."""
 
-    whole: int = 0
-    layers: Mapping[str, int] = field(default_factory=dict)
+    opened: float = 0
+    full: float = 0
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the cache of one sequence grows: in all, and in the last layer of each block."""
+
+    whole: Rate = Rate()
+    layers: Mapping[str, Rate] = field(default_factory=dict)
 
 
 def observe(subject: Subject, workload: Workload) -> Observed:
@@ -60,27 +70,27 @@ def observe(subject: Subject, workload: Workload) -> Observed:
     return Observed(failure=trouble.reason)
 
 
-def growth(subject: Subject, held: int, kv_dtype: str) -> Growth | str:
-    """How the cache grows with the token after ``held`` ones, or why that cannot be observed.
+def growth(subject: Subject, kv_dtype: str, longest: int | None) -> Growth | str:
+    """How the cache grows with a token, over one compression period, or why that cannot be observed.
+
+    The period: tokens after which everything that is kept has grown by whole entries, 1 without compression. longest:
+    tokens that positions allow (None: any number): a shorter text is then all there is, and no wider window ever full.
 
     Raises: PluginError where a component's code fails.
     """
-    workload = Workload("decode", 1, 1, held + 1, 1, kv_dtype=kv_dtype)
     with understood(subject) as trouble:
-        cache, _ = _filled(subject, workload, merge=True)
-        if cache is None:
+        if not subject.caches:
             return Growth()
-
-        def tokens_before(run: Run, layer: Block | None) -> int:
-            before = 0 if layer is None else _tokens(layer, cache)
-            run()
-            return before
-
-        walked = walk(subject, Step(1, 1, None, cache), tokens_before)
-        return Growth(
-            sum(_growth(piece, cache) * piece.times for piece in walked.pieces),
-            {label: _growth(pieces[-1], cache) for label, pieces in walked.layers.items()},
-        )
+        tokens = 1
+        cache, walked = _from_nothing(subject, tokens, kv_dtype)
+        period = math.lcm(*(written.every for view in cache.views for written in view.written()))
+        if period > 1:
+            tokens = period if longest is None else min(period, longest)
+            cache, walked = _from_nothing(subject, tokens, kv_dtype)
+        amounts = [(_written(piece, cache, longest), piece.times) for piece in walked.pieces]
+        whole = [(opened * times, full * times) for (opened, full), times in amounts]
+        layers = {label: _written(pieces[-1], cache, longest) for label, pieces in walked.layers.items()}
+        return Growth(_rate(whole, tokens), {label: _rate([amount], tokens) for label, amount in layers.items()})
     return trouble.reason
 
 
@@ -138,12 +148,34 @@ def _filled(subject: Subject, workload: Workload, merge: bool) -> tuple[Cache | 
     return cache, {piece.layer for piece in walked.pieces if piece.layer is not None}
 
 
-def _growth(piece: Piece[int], cache: Cache) -> int:
-    return 0 if piece.layer is None or not piece.cached else _tokens(piece.layer, cache) - piece.seen
+def _from_nothing(subject: Subject, tokens: int, kv_dtype: str) -> tuple[Cache, Walked[None]]:
+    """One sequence of so many tokens through an empty cache, and the source where one is read."""
+    cache = subject.module.make_cache(1, tokens, dtype_of(kv_dtype), META)
+    source = 1 if subject.reads_source else None
+
+    def run_only(run: Run, layer: Block | None) -> None:
+        run()
+
+    return cache, walk(subject, Step(1, tokens, source, cache), run_only)
 
 
-def _tokens(layer: Block, cache: Cache) -> int:
-    return sum(cache.views[slot].held().tokens for slot in slots(layer))
+def _written(piece: Piece[None], cache: Cache, longest: int | None) -> tuple[int, int]:
+    """Bytes that a piece wrote into an empty cache: all of them, and those that no window will let go."""
+    if piece.layer is None or not piece.cached:
+        return 0, 0
+    written = [written for slot in slots(piece.layer) for written in cache.views[slot].written()]
+    for_ever = [w for w in written if w.full is None or (longest is not None and w.full >= longest)]
+    return sum(w.nbytes for w in written), sum(w.nbytes for w in for_ever)
+
+
+def _rate(amounts: Iterable[tuple[int, int]], tokens: int) -> Rate:
+    opened, full = (Fraction(sum(column), tokens) for column in zip(*amounts, strict=True))
+    return Rate(_number(opened), _number(full))
+
+
+def _number(value: Fraction) -> float:
+    """The same number, as an int where it is one."""
+    return value.numerator if value.denominator == 1 else float(value)
 
 
 def _held(piece: Piece[list[Row]], cache: Cache) -> int:

@@ -35,10 +35,6 @@ class Part:
         """An encoder, and a block that is not causal, keep nothing."""
         return not self.in_encoder and self.stack.blocks[self.name].causal
 
-    @property
-    def window(self) -> int | None:
-        return self.stack.blocks[self.name].window
-
 
 def parts_of(plan: ModelPlan) -> tuple[Part, ...]:
     """The blocks that layers are of; where no layers are written, every block that is defined."""

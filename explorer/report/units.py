@@ -22,9 +22,11 @@ def short(value: int | None, steps: Steps) -> str:
     return " ".join(fitting[0] if fitting else texts[-1])
 
 
-def exact(value: int | None) -> str:
-    """131072 -> "131,072"."""
-    return UNKNOWN if value is None else f"{value:,}"
+def exact(value: float | None) -> str:
+    """131072 -> "131,072"; of a mean that is no whole number two places, 6880.5 -> "6,880.50"."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
 def four_digits(value: float) -> str:

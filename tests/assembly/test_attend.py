@@ -88,6 +88,33 @@ def test_attend_in_narrow_dtypes(dtype, v_dim, flags):
     torch.testing.assert_close(y.double(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("v_dim", [V_DIM, K_DIM + 3])
+@pytest.mark.parametrize("visible", RULES, ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("T", "S", "kv_heads"), [(5, 5, 4), (5, 5, 2), (1, 5, 1), (3, 5, 1)])
+@torch.no_grad()
+def test_widths_that_differ_without_gradients(v_dim, visible, masked, T, S, kv_heads):
+    """Without gradients the CPU's kernel for equal widths is used."""
+    for dtype in (torch.float64, torch.bfloat16):
+        q, k, v = tensors(T, S, kv_heads, dtype, v_dim)
+        chosen = options(T, S, mask=masked, bias=False, softcap=False, sinks=False)
+        y = attend(q, k, v, visible, **chosen)
+        assert y.shape == (2, HEADS, T, v_dim)
+        expected = reference(q, k, v, visible, **chosen)
+        torch.testing.assert_close(y.double(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("v_dim", [V_DIM, K_DIM + 3])
+def test_widths_that_differ_with_gradients_over_many_keys(v_dim):
+    q, k, v = (x.requires_grad_() for x in tensors(3, 520, 2, v_dim=v_dim))
+    visible = Visible(causal=True)
+    ours, theirs = attend(q, k, v, visible), reference(q, k, v, visible)
+    torch.testing.assert_close(ours, theirs)
+    weight = torch.randn_like(ours)
+    gradients = (torch.autograd.grad((y * weight).sum(), (q, k, v)) for y in (ours, theirs))
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize(
     "option", [{}, {"softcap": 50.0}, {"sinks": torch.full((1,), -1e4)}], ids=["sdpa", "cap", "sinks"]
 )

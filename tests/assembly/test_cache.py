@@ -32,6 +32,57 @@ def test_extend_returns_what_the_queries_may_see_and_keeps_the_window(steps, win
     assert cache.offset == given_so_far
 
 
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(2, 5), st.none() | st.integers(1, 4))
+def test_one_entry_for_every_so_many_tokens(steps, every, window):
+    cache = Cache(1, batch=B, capacity=sum(steps))
+    for T in steps:
+        before, complete = cache.offset // every, (cache.offset + T) // every
+        (seen,) = cache.views[0].extend(k=entries(complete - before, before), every=every, window=window)
+        cache.advance(T)
+        # The first query comes before the first new entry is complete, and sees `window` older ones.
+        visible = complete if window is None else min(complete, window + complete - before)
+        torch.testing.assert_close(seen, entries(visible, complete - visible))
+        assert cache.nbytes() == B * HEADS * WIDTH * 4 * (complete if window is None else min(complete, window))
+    (written,) = cache.views[0].written()
+    assert written.nbytes == B * HEADS * WIDTH * 4 * complete
+    assert (written.every, written.full) == (every, None if window is None else window * every)
+
+
+def test_the_room_for_entries_follows_from_the_tokens():
+    """Ten tokens, one entry for every four: two, and one for those left over."""
+    cache = Cache(1, batch=B, capacity=10)
+    cache.views[0].extend(k=entries(2), every=4)
+    cache.views[0].extend(k=entries(1), every=4)
+    with pytest.raises(UsageError, match="10 tokens, 3 entries of 4 tokens each: it holds 3 and got 1 more"):
+        cache.views[0].extend(k=entries(1), every=4)
+    full = Cache(1, batch=B, capacity=3)
+    full.views[0].extend(k=entries(0), every=8)  # none yet, and it is known how large they will be
+    assert full.nbytes() == 0
+    assert full.views[0].extend(k=entries(1), every=8)[0].shape == (B, HEADS, 1, WIDTH)
+
+
+def test_entries_are_taken_back_with_the_tokens():
+    cache = Cache(1, batch=B, capacity=8)
+    view = cache.views[0]
+    empty = cache.mark()
+    view.extend(k=entries(2), every=2)
+    view.extend(w=entries(4), window=3)
+    cache.advance(4)
+    held, rewind = cache.held(), cache.mark()
+    for _ in range(3):
+        (seen,) = view.extend(k=entries(2, 2), every=2)
+        view.extend(w=entries(4, 4), window=3)
+        torch.testing.assert_close(seen, entries(4))
+        cache.advance(4)
+        rewind()
+        assert cache.held() == held
+    assert [written.nbytes for written in view.written()] == [B * HEADS * WIDTH * 4 * n for n in (2, 4)]
+    empty()
+    assert cache.nbytes() == sum(written.nbytes for written in view.written()) == 0
+    torch.testing.assert_close(view.extend(k=entries(4), every=2)[0], entries(4))
+
+
 def test_extend_returns_in_keyword_order_from_one_buffer():
     cache = Cache(1, batch=B, capacity=8)
     place = None

@@ -58,5 +58,6 @@ def test_four_digits(value: float, text: str) -> None:
 
 def test_exact_and_printable() -> None:
     assert exact(131_072) == "131,072"
+    assert exact(16 / 3) == "5.33"
     assert exact(None) == "unknown"
     assert printable("a\x1b[31mb\nc") == "a [31mb c"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from explorer.assembly.declared import beyond_window
 from explorer.assembly.model import BlockModule
 from explorer.errors import RefusedError
 from explorer.testing.checks.decoding import hide_column, require_mask, require_pick
@@ -69,6 +70,8 @@ def window_hides(toy: Toy) -> None:
     """a window of 2 to hide all but a token and the one before"""
     require_pick(toy, "window")
     block = toy.alone({"window": 2}).eval()
+    if (said := beyond_window(block)) is not None:
+        not_declared(f"attention '{toy.component.label}' reads beyond its window: {said}")
     out = _run(block, vectors())
     for key in range(TOKENS):
         rows = [row for row in range(TOKENS) if not key <= row <= key + 1]

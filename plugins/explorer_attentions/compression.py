@@ -1,0 +1,81 @@
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from explorer import CacheView, Position
+
+
+class Compressor(nn.Module):
+    """c_i = rotate(norm(sum_j softmax_j(z_j + b_j) v_j)), [v | z] = W x: one entry for every `ratio` tokens.
+
+    DeepSeek-AI 2026, arXiv:2606.19348, sections 2.3.1 and 2.3.2. The softmax is over the tokens j of window i, for each
+    channel by itself and in float32; b is learned, one for each place in a window. The entry stands where its window
+    starts.
+
+    overlap: each token has two series, and entry i pools the first one of window i - 1 with the second one of window i:
+    2 ratio tokens wide, stride ratio. Entry 0 has only its own window.
+
+    A window whose tokens are not all there has no entry yet. With a cache its tokens wait in a state of constant size,
+    next to those of the window before where they overlap.
+    """
+
+    def __init__(self, dim: int, width: int, ratio: int, position: Callable[[int], Position], *, overlap: bool):
+        super().__init__()
+        self.width, self.ratio, self.series = width, ratio, 2 if overlap else 1
+        self.project = nn.Linear(dim, 2 * self.series * width, bias=False)
+        self.bias = nn.Parameter(torch.zeros(ratio, self.series * width))
+        self.norm = nn.RMSNorm(width, eps=1e-6)
+        self.position = (position(width),)  # in a tuple: the stack's, not a submodule of each of its attentions
+
+    def forward(self, x: Tensor, name: str, cache: CacheView | None = None) -> Tensor:
+        """x (B, T, dim) -> (B, 1, n, width): the n entries that these tokens complete. name: of the state."""
+        tokens = self.project(x)  # (B, T, 2 series width)
+        if cache is not None:
+            return self._continued(tokens, name, cache)
+        return self._pooled(tokens[:, : tokens.shape[1] // self.ratio * self.ratio], None, 0)
+
+    def _continued(self, new: Tensor, name: str, cache: CacheView) -> Tensor:
+        """The entries that the tokens (B, T, 2 series width) complete; what waits for more goes into the state."""
+        B, T, width = new.shape
+        window, waiting = cache.offset // self.ratio, cache.offset % self.ratio  # a compiler has no divmod
+        # A row for each of the last `series` windows, in turn: a step that is repeated finds what it found before.
+        rows = cache.state(name, lambda: new.new_zeros(B, self.series, self.ratio, width))
+        complete = (waiting + T) // self.ratio
+        if complete == 0:
+            rows[:, window % self.series, waiting : waiting + T].copy_(new)
+            return new.new_empty(B, 1, 0, self.width)
+        tokens = torch.cat([rows[:, window % self.series, :waiting], new], dim=1)
+        before = rows[:, (window - 1) % self.series] if self.series > 1 and window > 0 else None
+        end = complete * self.ratio
+        entries = self._pooled(tokens[:, :end], before, window)
+        last, following = (window + complete - 1) % self.series, (window + complete) % self.series
+        rows[:, last].copy_(tokens[:, end - self.ratio : end])
+        rows[:, following, : tokens.shape[1] - end].copy_(tokens[:, end:])
+        return entries
+
+    def _pooled(self, tokens: Tensor, before: Tensor | None, first: int) -> Tensor:
+        """Whole windows (B, n ratio, 2 series width), the first one of them number `first` -> (B, 1, n, width)."""
+        count = tokens.shape[1] // self.ratio
+        values, gates = tokens.unflatten(1, (count, self.ratio)).chunk(2, dim=-1)  # (B, n, ratio, series width)
+        bias: Tensor = self.bias
+        if self.series > 1:
+            value, gate = (None, None) if before is None else before.chunk(2, dim=-1)
+            values, gates = _beside(values, value, 0.0), _beside(gates, gate, float("-inf"))
+            bias = torch.cat(bias.chunk(2, dim=-1))
+        wide = torch.promote_types(gates.dtype, torch.float32)
+        weights = (gates.to(wide) + bias.to(wide)).softmax(dim=2).to(values.dtype)
+        pooled = self.norm((values * weights).sum(dim=2))  # (B, n, width)
+        starts = self.ratio * torch.arange(first, first + count, device=tokens.device)
+        return self.position[0].rotate(pooled.unsqueeze(1), starts)
+
+
+def _beside(series: Tensor, before: Tensor | None, nothing: float) -> Tensor:
+    """The first series of each window's predecessor beside its own second one: (B, n, r, 2 w) -> (B, n, 2 r, w).
+
+    before (B, r, 2 w): the window that precedes them; None: there is none, and `nothing` stands there.
+    """
+    first, second = series.chunk(2, dim=-1)
+    B, count, ratio, width = first.shape
+    head = first.new_full((B, 1, ratio, width), nothing) if before is None else before[:, None, :, :width]
+    return torch.cat([torch.cat([head, first], dim=1)[:, :count], second], dim=2)
