@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from explorer import CacheView, Position, Visible, attend
-from explorer_attentions.steps import ACROSS, is_cross, placed, source
+from explorer_attentions.steps import ACROSS, is_cross, rotation, scores_bias, source
 
 
 class NaiveMultiHeadAttention(nn.Module):
@@ -42,9 +42,11 @@ class NaiveMultiHeadAttention(nn.Module):
             visible, bias = ACROSS, None
             k, v = source(lambda c: (_each(self.k, c), _each(self.v, c)), context, cache)
         else:
-            k, v = _each(self.k, x), _each(self.v, x)
-            q, k, v, bias = placed(q, k, v, self.position[0], self.visible.window, cache)
-            visible = self.visible
+            visible, rotate = self.visible, rotation(self.position[0], x, cache)
+            q, k, v = rotate(q), rotate(_each(self.k, x)), _each(self.v, x)
+            if cache is not None:
+                k, v = cache.extend(k=k, v=v, window=visible.window)
+            bias = scores_bias(self.position[0], q.shape[-2], k.shape[-2], cache)
         rate = self.dropout if self.training else 0.0
         heads = [
             attend(q[:, i], k[:, i], v[:, i], visible, mask=_of(mask, i), bias=_of(bias, i), dropout=rate)

@@ -1,9 +1,10 @@
 """The steps around the attention core that the softmax attentions of this package share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from explorer import CacheView, Position, Visible
 
@@ -27,21 +28,51 @@ def source(
     return fresh() if cache is None else cache.once(fresh)
 
 
+def rows(linear: nn.Linear, x: Tensor, first: int, last: int | None) -> Tensor:
+    """The outputs `first:last` of a fused projection."""
+    bias = None if linear.bias is None else linear.bias[first:last]
+    return F.linear(x, linear.weight[first:last], bias)
+
+
 def in_heads(x: Tensor, head_dim: int) -> Tensor:
-    """(B, T, ...) with heads * head_dim channels a token, as (B, heads, T, head_dim)."""
-    return x.reshape(*x.shape[:2], -1, head_dim).transpose(1, 2)
+    """(B, T, heads * head_dim) as (B, heads, T, head_dim)."""
+    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
 
 
-def placed(
-    q: Tensor, k: Tensor, v: Tensor, position: Position, window: int | None, cache: CacheView | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Self-attention's rotated q (B, heads, T, head_dim), all k and v so far (B, kv_heads, S, head_dim), and the bias.
+def out_of_heads(y: Tensor) -> Tensor:
+    """(B, heads, T, head_dim) as (B, T, heads * head_dim)."""
+    return y.transpose(1, 2).flatten(2)
+
+
+def gated(y: Tensor, gate: Sequence[Tensor]) -> Tensor:
+    """The heads' outputs times the sigmoid of their gate, where there is one; both (B, T, heads * head_dim)."""
+    return y * gate[0].sigmoid() if gate else y
+
+
+def rotates(position: Position) -> bool:
+    return type(position).rotate is not Position.rotate
+
+
+def rotation(position: Position, x: Tensor, cache: CacheView | None) -> Callable[[Tensor], Tensor]:
+    """Rotates queries or keys (B, heads, T, head_dim) of the new tokens x (B, T, dim).
 
     Keys are cached as rotated: a token's place never changes.
     """
-    offset, T = 0 if cache is None else cache.offset, q.shape[-2]
-    positions = torch.arange(offset, offset + T, device=q.device)
-    q, k = position.rotate(q, positions), position.rotate(k, positions)
-    if cache is not None:
-        k, v = cache.extend(k=k, v=v, window=window)
-    return q, k, v, position.bias(T, k.shape[-2], offset)
+    if not rotates(position):
+        return unrotated
+    offset = _offset(cache)
+    positions = torch.arange(offset, offset + x.shape[1], device=x.device)
+    return lambda heads: position.rotate(heads, positions)
+
+
+def unrotated(heads: Tensor) -> Tensor:
+    return heads
+
+
+def scores_bias(position: Position, T: int, S: int, cache: CacheView | None) -> Tensor | None:
+    """What a position adds to the scores of T new queries and all S keys, broadcastable to (B, heads, T, S)."""
+    return position.bias(T, S, _offset(cache))
+
+
+def _offset(cache: CacheView | None) -> int:
+    return 0 if cache is None else cache.offset
