@@ -15,6 +15,9 @@ import pytest
 from explorer.__main__ import main
 from explorer.blueprint.fields import FIELDS
 from explorer.registry.kinds import KINDS
+from explorer.registry.loading import load_registry
+from explorer.registry.registry import Registry
+from explorer.report.component_list import component_list
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -98,6 +101,21 @@ INCLUDED = re.compile(r"^<!-- file: (\S+) -->\n```\w+\n(.*?)^```", re.MULTILINE 
 def test_included_files_are_what_the_page_shows(page: Path) -> None:
     for name, shown in INCLUDED.findall(page.read_text(encoding="utf-8")):
         assert (ROOT / name).read_text(encoding="utf-8") == shown, f"{page.name}: include {name} again"
+
+
+def test_component_page_is_what_the_command_prints() -> None:
+    """`explorer plugins list --format md`, of what this repository installs."""
+    registry = load_registry()
+    own = Registry(tuple(p for p in registry.packages if p.distribution == "architecture-explorer"))
+    page = (ROOT / "docs" / "components.md").read_text(encoding="utf-8")
+    assert component_list(own) in page, "print it again: explorer plugins list --format md"
+
+
+def test_every_built_in_component_has_a_place_in_the_readme_of_plugins() -> None:
+    text = (ROOT / "plugins" / "README.md").read_text(encoding="utf-8")
+    assert [
+        name for name in (c.name for kind in KINDS for c in load_registry().components(kind)) if f"`{name}`" not in text
+    ] == []
 
 
 def test_every_hook_is_documented() -> None:

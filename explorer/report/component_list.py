@@ -21,15 +21,16 @@ def _table(kind: str, registry: Registry) -> Iterator[str]:
     yield "| name | what it computes, and who says so | parameters |"
     yield "| --- | --- | --- |"
     for component in registry.components(kind):
-        yield f"| `{component.label}` | {escaped(_said(component))} | {_parameters(component)} |"
+        yield f"| `{component.label}` | {_said(component)} | {_parameters(component)} |"
 
 
 def _said(component: Component) -> str:
     """The first paragraph; where it names no paper, those that the rest of the docstring names."""
     papers = dict.fromkeys(_ARXIV.findall(component.doc))
-    if not papers or _ARXIV.search(component.summary):
-        return component.summary
-    return f"{component.summary} ({', '.join(papers)})"
+    text = component.summary
+    if papers and not _ARXIV.search(text):
+        text = f"{text} ({', '.join(papers)})"
+    return escaped(text).replace("\\`", "`")  # docstrings mark code as Markdown does
 
 
 def _parameters(component: Component) -> str:
