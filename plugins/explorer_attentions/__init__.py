@@ -5,11 +5,30 @@ from collections.abc import Callable, Mapping
 from torch import nn
 
 from explorer import hookimpl
+from explorer_attentions.csa import csa
+from explorer_attentions.differential import DifferentialAttention
+from explorer_attentions.gated_deltanet import GatedDeltaNet
 from explorer_attentions.gqa import GroupedQueryAttention
+from explorer_attentions.hca import hca
+from explorer_attentions.kda import KimiDeltaAttention
+from explorer_attentions.linear import LinearAttention
 from explorer_attentions.mha import mha
 from explorer_attentions.mha_naive import NaiveMultiHeadAttention
+from explorer_attentions.mla import MultiheadLatentAttention
 
 
 @hookimpl
 def register_attentions() -> Mapping[str, Callable[..., nn.Module] | None]:
-    return {"gqa": GroupedQueryAttention, "mha": mha, "mha_naive": NaiveMultiHeadAttention, "none": None}
+    return {
+        "csa": csa,
+        "differential": DifferentialAttention,
+        "gated_deltanet": GatedDeltaNet,
+        "gqa": GroupedQueryAttention,
+        "hca": hca,
+        "kda": KimiDeltaAttention,
+        "linear": LinearAttention,
+        "mha": mha,
+        "mha_naive": NaiveMultiHeadAttention,
+        "mla": MultiheadLatentAttention,
+        "none": None,
+    }

@@ -1,0 +1,73 @@
+"""The gated delta rule: a state that forgets, and that corrects what it holds for a key."""
+
+import torch
+from torch import Tensor
+
+from explorer import CacheView
+from explorer_attentions.chunks import grid, in_chunks, wide
+from explorer_attentions.delta_chunks import Chunks, by_channel, by_head, spread
+
+
+def unit(x: Tensor, length: float = 1.0) -> Tensor:
+    """length x / sqrt(sum(x^2) + 1e-6) over the last axis, in float32."""
+    x = wide(x)
+    return x * (torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6) * length)
+
+
+def remember(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, cache: CacheView | None) -> Tensor:
+    """`delta_rule` from the state that the cache holds, zero at first, and back into it; tensors (B, T, heads, width).
+
+    The state (B, heads, K, V) is float32 whatever the dtype of the model and of the cache: it sums up the whole text.
+    """
+    q, k, v, beta, log_decay = (wide(t).transpose(1, 2) for t in (q, k, v, beta, log_decay))
+
+    def empty() -> Tensor:
+        return v.new_zeros(*v.shape[:2], k.shape[-1], v.shape[-1])
+
+    state = empty() if cache is None else cache.state("state", empty)
+    y, state = delta_rule(q, k, v, beta, log_decay, state)
+    if cache is not None:
+        cache.replace(state=state)
+    return y.transpose(1, 2)  # (B, T, heads, V)
+
+
+def delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """S_t = a_t S_{t-1} + k_t beta_t (v_t - k_t^T a_t S_{t-1}), y_t = q_t^T S_t, a_t = exp(log_decay_t).
+
+    Yang, Kautz & Hatamizadeh 2024, arXiv:2412.06464. q, k (B, key_heads, T, K), v (B, heads, T, V), each of q and k for
+    heads / key_heads consecutive ones; beta (B, heads, T, 1); log_decay <= 0, (B, heads, T, 1), or (B, heads, T, K) for
+    decays by channel (Kimi Linear, arXiv:2510.26692); state (B, heads, K, V). Returns y (B, heads, T, V) and the state.
+
+    A single token takes the recurrence; longer texts go chunk by chunk, equal to it.
+    """
+    T = v.shape[2]
+    if T == 1:
+        return _step(q, k, v, beta, log_decay, state)
+    parts = (in_chunks(t, *grid(T)) for t in (q, k, v, beta, log_decay))
+    y, state = _carried((by_head if log_decay.shape[-1] == 1 else by_channel)(*parts), state)
+    return y.flatten(2, 3)[:, :, :T], state
+
+
+def _step(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    heads = v.shape[1]
+    q, k = spread(q, heads), spread(k, heads)
+    state = state * log_decay.exp().transpose(-1, -2)
+    new = beta * (v - k @ state)  # (B, heads, 1, V)
+    state = torch.addcmul(state, k.transpose(-1, -2), new)
+    return q @ state, state
+
+
+def _carried(chunks: Chunks, state: Tensor) -> tuple[Tensor, Tensor]:
+    """y (B, heads, n, C, V) and the last state. Only what needs the state before is done chunk by chunk."""
+    shape = state.shape
+    before, new = [], []
+    state = state.flatten(0, 1)
+    turns = (chunks.erase, chunks.write, chunks.keep.transpose(-1, -2), chunks.decay.unsqueeze(-1))
+    for erase, write, keep, decay in zip(*(t.flatten(0, 1).unbind(1) for t in turns), strict=True):
+        before.append(state)
+        new.append(torch.baddbmm(write, erase, state, alpha=-1))  # (B heads, C, V)
+        state = torch.baddbmm(decay * state, keep, new[-1])  # (B heads, K, V)
+    states, values = (torch.stack(parts, dim=1).unflatten(0, shape[:2]) for parts in (before, new))
+    return chunks.read @ states + chunks.scores @ values, state.unflatten(0, shape[:2])

@@ -1,0 +1,63 @@
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from annotated_types import Ge
+from torch import Tensor, nn
+
+from explorer import CacheView
+from explorer_attentions.chunks import wide
+from explorer_attentions.delta_rule import remember, unit
+from explorer_attentions.gated_norm import GatedRMSNorm
+from explorer_attentions.log_decay import LogDecay
+from explorer_attentions.short_conv import ShortConvolution
+
+
+class GatedDeltaNet(nn.Module):
+    """W_o (rmsnorm(q_t^T S_t) silu(gate_t)), S_t = a_t S_{t-1} + k_t beta_t (v_t - k_t^T a_t S_{t-1}).
+
+    Yang, Kautz & Hatamizadeh 2024, arXiv:2412.06464; as in Qwen3-Next. q, k and v pass a short causal convolution and
+    SiLU; q and k are scaled to length 1, q then by 1 / sqrt(key_dim); beta = sigmoid(x W_b); a head's decay is
+    a = exp(-exp(a_log) softplus(x W_a + dt)). The norm has one weight for all heads. Always causal, without positions.
+    One fused projection with the rows [q | k | v | gate | beta | decay].
+
+    conv: tokens that the convolution sees. key_heads, value_heads: off: heads; key head i serves the value heads from
+    i value_heads / key_heads on. key_dim, value_dim: of a head, off: head_dim.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        head_dim: int,
+        *,
+        conv: Annotated[int, Ge(1)] = 4,
+        key_heads: Annotated[int, Ge(1)] | None = None,
+        value_heads: Annotated[int, Ge(1)] | None = None,
+        key_dim: Annotated[int, Ge(1)] | None = None,
+        value_dim: Annotated[int, Ge(1)] | None = None,
+    ):
+        super().__init__()
+        key_heads, value_heads = key_heads or heads, value_heads or heads
+        if value_heads % key_heads:
+            raise ValueError(f"value_heads {value_heads} must divide by key_heads {key_heads}")
+        self.key_heads, self.value_heads, self.key_dim = key_heads, value_heads, key_dim or head_dim
+        keys, values = key_heads * self.key_dim, value_heads * (value_dim or head_dim)
+        self.widths = (2 * keys + values, values, value_heads, value_heads)
+        self.qkv_widths = (keys, keys, values)
+        self.inputs = nn.Linear(dim, sum(self.widths), bias=False)
+        self.conv = ShortConvolution(self.widths[0], conv)
+        self.decay = LogDecay(value_heads, 1)
+        self.norm = GatedRMSNorm(values // value_heads, 1e-6, "silu")
+        self.out = nn.Linear(values, dim, bias=False)
+
+    def forward(self, x: Tensor, cache: CacheView | None = None) -> Tensor:
+        qkv, gate, beta, decay = self.inputs(x).split(self.widths, dim=-1)
+        q, k, v = self.conv(qkv, cache).split(self.qkv_widths, dim=-1)
+        q, k = (t.unflatten(-1, (self.key_heads, -1)) for t in (q, k))
+        v, gate, beta, decay = (t.unflatten(-1, (self.value_heads, -1)) for t in (v, gate, beta, decay))
+        y = remember(unit(q, self.key_dim**-0.5), unit(k), v, wide(beta).sigmoid(), self.decay(decay), cache)
+        return self.out(self.norm(y, gate).flatten(2))  # (B, T, dim)
+
+    def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
+        keys, _, values = self.qkv_widths
+        return {"value": [self.inputs.weight[2 * keys :][:values]], "input": [], "output": [self.out.weight]}

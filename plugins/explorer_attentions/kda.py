@@ -1,0 +1,62 @@
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Lt
+from torch import Tensor, nn
+
+from explorer import CacheView
+from explorer_attentions.chunks import wide
+from explorer_attentions.delta_rule import remember, unit
+from explorer_attentions.gated_norm import GatedRMSNorm
+from explorer_attentions.log_decay import LogDecay
+from explorer_attentions.short_conv import ShortConvolution
+
+
+class KimiDeltaAttention(nn.Module):
+    """W_o (rmsnorm(q_t^T S_t) sigmoid(gate_t)), S_t = a_t S_{t-1} + k_t beta_t (v_t - k_t^T a_t S_{t-1}), a by channel.
+
+    Kimi Linear, Kimi Team 2025, arXiv:2510.26692; with decay_floor -5 and out_gate full as in Kimi K3,
+    arXiv:2607.24653. The gated delta rule with a decay for each key channel: a = exp(-exp(a_log) softplus(f + dt)),
+    f = x W_down W_up. q, k and v pass a short causal convolution and SiLU; q and k are scaled to length 1, q then by
+    1 / sqrt(head_dim); beta = sigmoid(x W_b). The norm has one weight for all heads. Always causal, without positions.
+    One fused projection with the rows [q | k | v | gate | beta | decay].
+
+    conv: tokens that the convolution sees. decay_rank: between W_down and W_up, off: head_dim. decay_floor: of log a,
+    which is then decay_floor sigmoid(exp(a_log) (f + dt)). out_gate: one map of x, or two over head_dim channels.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        head_dim: int,
+        *,
+        conv: Annotated[int, Ge(1)] = 4,
+        decay_rank: Annotated[int, Ge(1)] | None = None,
+        decay_floor: Annotated[float, Lt(0)] | None = None,
+        out_gate: Literal["low_rank", "full"] = "low_rank",
+    ):
+        super().__init__()
+        width, rank = heads * head_dim, decay_rank or head_dim
+        self.heads, self.head_dim = heads, head_dim
+        self.widths = (3 * width, head_dim if out_gate == "low_rank" else width, heads, rank)
+        self.inputs = nn.Linear(dim, sum(self.widths), bias=False)
+        self.gate = nn.Linear(head_dim, width, bias=False) if out_gate == "low_rank" else nn.Identity()
+        self.conv = ShortConvolution(3 * width, conv)
+        self.decay_up = nn.Linear(rank, width, bias=False)
+        self.decay = LogDecay(heads, head_dim, decay_floor)
+        self.norm = GatedRMSNorm(head_dim, 1e-5, "sigmoid")
+        self.out = nn.Linear(width, dim, bias=False)
+
+    def forward(self, x: Tensor, cache: CacheView | None = None) -> Tensor:
+        qkv, gate, beta, decay = self.inputs(x).split(self.widths, dim=-1)
+        split = (self.heads, -1)
+        q, k, v = (t.unflatten(-1, split) for t in self.conv(qkv, cache).chunk(3, dim=-1))
+        log_decay = self.decay(self.decay_up(decay).unflatten(-1, split))
+        beta = wide(beta).sigmoid().unsqueeze(-1)
+        y = remember(unit(q, self.head_dim**-0.5), unit(k), v, beta, log_decay, cache)
+        return self.out(self.norm(y, self.gate(gate).unflatten(-1, split)).flatten(2))  # (B, T, dim)
+
+    def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
+        width = self.heads * self.head_dim
+        return {"value": [self.inputs.weight[2 * width :][:width]], "input": [], "output": [self.out.weight]}
