@@ -265,15 +265,22 @@ class Cache:
         """Entries that fit where there is one for every so many tokens, and one for those left over."""
         return math.ceil(self.capacity / every)
 
+    def admit(self, batch: int, tokens: int) -> None:
+        """UsageError when a step of so many sequences and new tokens does not fit, whatever is kept of it."""
+        if batch != self.batch:
+            raise UsageError(f"this cache was made for batch {self.batch}, the input has {batch}")
+        if self.offset + tokens > self.capacity:
+            raise UsageError(
+                f"this cache has room for {self.capacity} tokens: it holds {self.offset} and got {tokens} more"
+            )
+
     def check(self, new: Tensor, every: int, given: int) -> None:
         """UsageError when new entries (B, ..., T, width) do not fit; given: entries of this name so far."""
-        if new.shape[0] != self.batch:
+        if every == 1:
+            self.admit(new.shape[0], new.shape[-2])
+        elif new.shape[0] != self.batch:
             raise UsageError(f"this cache was made for batch {self.batch}, the input has {new.shape[0]}")
-        if every == 1 and self.offset + new.shape[-2] > self.capacity:
-            raise UsageError(
-                f"this cache has room for {self.capacity} tokens: it holds {self.offset} and got {new.shape[-2]} more"
-            )
-        if every > 1 and given + new.shape[-2] > self.room(every):
+        elif given + new.shape[-2] > self.room(every):
             raise UsageError(
                 f"this cache has room for {self.capacity} tokens, {self.room(every)} entries of {every} tokens each: "
                 f"it holds {given} and got {new.shape[-2]} more"

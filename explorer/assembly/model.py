@@ -45,6 +45,8 @@ class Model(nn.Module):
         Raises: UsageError for a call that the model cannot answer.
         """
         self.stack.intake.check(mask, cache, source_mask)
+        if cache is not None:
+            cache.admit(*ids.shape[:2])
         offset = 0 if cache is None else cache.offset
         x = self.stack.embed(ids, self.embedding, offset)  # (B, T, dim)
         read = self._read(source, source_mask, cache)
@@ -113,6 +115,8 @@ class BlockModule(nn.Module):
         """(B, T, dim) -> (B, T, dim). context (B, S, dim): what a decoder block's cross-attention reads."""
         intake = self.stack.intake
         intake.check(mask, cache, context_mask)
+        if cache is not None:
+            cache.admit(*x.shape[:2])
         intake.check_context(context, context_mask)
         read = intake.context(x, context, cache)
         y = self.stack(x, Pass(read, mask, context_mask, cache, ids))

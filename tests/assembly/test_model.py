@@ -267,3 +267,13 @@ def test_a_step_beyond_the_learned_table(make):
     model(IDS, cache=cache)
     with pytest.raises(UsageError, match="6 tokens are more than the 5 that the learned positions hold"):
         model(IDS[:, :1], cache=cache)
+
+
+@pytest.mark.parametrize("attention", ["mha", "linear", "gated_deltanet"])
+@pytest.mark.parametrize(("batch", "tokens", "message"), [(3, 2, "made for batch 2"), (2, 6, "room for 5 tokens")])
+def test_what_does_not_fit_a_cache_is_refused_before_anything_is_kept(make, attention, batch, tokens, message):
+    model = make(vocab=32, attention=attention).eval()
+    cache = model.make_cache(2, 5)
+    with pytest.raises(UsageError, match=message):
+        model(torch.zeros(batch, tokens, dtype=torch.int64), cache=cache)
+    assert cache.nbytes() == cache.offset == 0
