@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from explorer.assembly.cache import CacheView as CacheView
     from explorer.assembly.grouped import grouped as grouped
     from explorer.assembly.position import Position as Position
+    from explorer.assembly.precision import KeepsFloat32 as KeepsFloat32
+    from explorer.assembly.precision import wide_dtype as wide_dtype
     from explorer.assembly.residual import Residual as Residual
     from explorer.assembly.visible import Visible as Visible
     from explorer.blueprint.blueprint import Blueprint as Blueprint
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from explorer.errors import PluginError as PluginError
     from explorer.errors import RefusedError as RefusedError
     from explorer.errors import UsageError as UsageError
+    from explorer.huggingface.weights.load import load_weights as load_weights
     from explorer.registry.hookspecs import hookimpl as hookimpl
     from explorer.registry.makers import Activation as Activation
     from explorer.registry.makers import Norm as Norm
@@ -41,6 +44,7 @@ _HOMES = {
     "explorer.assembly.cache": ("Cache", "CacheView"),
     "explorer.assembly.grouped": ("grouped",),
     "explorer.assembly.position": ("Position",),
+    "explorer.assembly.precision": ("KeepsFloat32", "wide_dtype"),
     "explorer.assembly.residual": ("Residual",),
     "explorer.assembly.visible": ("Visible",),
     "explorer.blueprint.blueprint": ("Blueprint",),
@@ -53,6 +57,7 @@ _HOMES = {
         "RefusedError",
         "UsageError",
     ),
+    "explorer.huggingface.weights.load": ("load_weights",),
     "explorer.registry.hookspecs": ("hookimpl",),
     "explorer.registry.makers": ("Activation", "Norm"),
     "explorer.registry.sites": ("Site",),
