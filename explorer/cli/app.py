@@ -9,6 +9,7 @@ import typer
 
 from explorer import __version__
 from explorer.cli import blueprint, plugins
+from explorer.cli.compare import compare
 from explorer.cli.doctor import doctor
 from explorer.cli.run import run
 
@@ -22,6 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run)
+app.command("compare")(compare)
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(blueprint.app, name="blueprint")
 app.command("doctor")(doctor)

@@ -11,22 +11,14 @@ import typer
 
 from explorer.cli.failures import exit_codes
 from explorer.cli.folder import opened, write
+from explorer.cli.formats import Format, as_text
 from explorer.cli.installed import loaded
 from explorer.cli.options import Axis, Change, Debug, Modules, Source, Workload
 from explorer.cli.progress import Progress
-from explorer.cli.screen import emit, has_color, width
+from explorer.cli.screen import emit
 
 if TYPE_CHECKING:
     from explorer.blueprint.blueprint import Blueprint
-
-
-class Format(str, Enum):
-    """What `--format` takes."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
-    md = "md"
 
 
 class Effort(str, Enum):
@@ -102,19 +94,8 @@ def _answer(request: Request, form: Format, out: Path | None) -> int:
         if out is not None:
             write(out, _files(document, blueprint, request))
     finally:
-        emit(_text(document, form), utf8=form is not Format.table)
+        emit(as_text(document, form), utf8=form is not Format.table)
     return 1 if result.failed else 0
-
-
-def _text(document: Mapping[str, Any], form: Format) -> str:
-    from explorer.report.csv_text import csv_text
-    from explorer.report.json_text import json_text
-    from explorer.report.markdown import markdown
-    from explorer.report.terminal import terminal
-
-    if form is Format.table:
-        return terminal(document, width=width(), color=has_color())
-    return {Format.json: json_text, Format.csv: csv_text, Format.md: markdown}[form](document)
 
 
 def _files(document: Mapping[str, Any], blueprint: "Blueprint", request: Request) -> dict[str, str]:
@@ -122,9 +103,9 @@ def _files(document: Mapping[str, Any], blueprint: "Blueprint", request: Request
     from explorer.cli.yaml_text import yaml_text
 
     return {
-        "result.json": _text(document, Format.json),
+        "result.json": as_text(document, Format.json),
         "blueprint.yaml": yaml_text(written(blueprint)),
         "options.yaml": yaml_text(asdict(request)),
-        "table.md": _text(document, Format.md),
-        "table.csv": _text(document, Format.csv),
+        "table.md": as_text(document, Format.md),
+        "table.csv": as_text(document, Format.csv),
     }

@@ -9,18 +9,55 @@ from explorer.report.timing import timing_columns
 from explorer.report.units import BYTES, OPERATIONS, PARAMS, UNEVEN, exact, short
 
 INCOMPLETE = "*"
+BLUEPRINT = "blueprint"
+"""The axis along which whole blueprints stand side by side."""
 
 
 def measures(rows: Sequence[Row], workload: Workload) -> list[Column]:
     """Parameters, matmul FLOPs, KV cache, bytes and latency of the rows, with differences where there is a baseline."""
     compared = any(row.base is not None and not row.is_baseline for row in rows)
     return [
+        *(_shape(rows) if any(BLUEPRINT in row.combination["choices"] for row in rows) else []),
         *_parameters(rows, compared=compared),
         *_operations(rows, passes(workload), compared=compared),
         *(_cache(rows, compared=compared) if workload["phase"] != "train" else []),
         figures("weight bytes", rows, lambda row: short(row.count("weight_bytes"), BYTES), 12),
         *timing_columns(rows, compared=compared),
     ]
+
+
+def _shape(rows: Sequence[Row]) -> list[Column]:
+    """Where whole blueprints are compared: how large each is, and what a token costs it."""
+    return [
+        figures("dim", rows, lambda row: exact(row.combination["resolved"].get("dim")), 10),
+        figures("layers", rows, _layers, 10),
+        figures("heads", rows, _heads, 11),
+        figures("dense matmul FLOPs/token", rows, _per_token, 6),
+    ]
+
+
+def _layers(row: Row) -> str:
+    """32, or 6+6 of an encoder and a decoder."""
+    depths: dict[bool, int] = {}
+    for block in row.combination["params"]["blocks"]:
+        in_encoder = block["name"].startswith("encoder.")
+        depths[in_encoder] = depths.get(in_encoder, 0) + block["layers"]
+    return "+".join(str(depths[side]) for side in (True, False) if side in depths)
+
+
+def _heads(row: Row) -> str:
+    """Query heads, and behind a slash the key and value heads where the attention of the stack has a number of them."""
+    resolved = row.combination["resolved"]
+    resolved = resolved if "heads" in resolved else resolved.get("decoder") or {}
+    attention = resolved.get("attention")
+    parameters = next(iter(attention.values()), {}) if isinstance(attention, dict) else {}
+    kv_heads = parameters.get("kv_heads")
+    return f"{resolved.get('heads')}/{kv_heads}" if kv_heads else str(resolved.get("heads"))
+
+
+def _per_token(row: Row) -> str:
+    flops, workload = row.count("matmul_flops"), row.cost["workload"]
+    return short(None if flops is None else flops // (workload["batch"] * workload["tokens"]), OPERATIONS)
 
 
 def _parameters(rows: Sequence[Row], *, compared: bool) -> list[Column]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from explorer.registry.words import written_text
 from explorer.report.document import Combination, Document, skipped, survivors, workload_text, workloads
 from explorer.report.naming import namer
 from explorer.report.rows import Row, rows_of
@@ -36,6 +37,7 @@ def notes(document: Document) -> list[Note]:
         "unknown": names.grouped(_unknown(counted)),
         "combinations": _combinations(document["counts"]),
         "Δ": _baseline(rows, names),
+        "differences": [_difference(found) for found in document.get("differences", ())],
         "blocks": [names.before(c, _composition(c["params"]["blocks"])) for c in counted if _is_uneven(c)],
         "block latency ms": _block_latencies(rows, names),
         "shared": names.grouped(_shared(counted)),
@@ -113,6 +115,11 @@ def _baseline(rows: Sequence[Row], names: _Names) -> list[str]:
     if any(row.base is None for row in rows):
         lines.append(f"{NOTHING}: there is no baseline row to compare with")
     return lines
+
+
+def _difference(found: Mapping[str, Any]) -> str:
+    """ "attention.gqa.kv_heads: 8 | 32"."""
+    return printable(f"{found['path']}: {' | '.join(map(written_text, found['values']))}")
 
 
 def _is_uneven(combination: Combination) -> bool:

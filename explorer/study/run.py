@@ -34,12 +34,13 @@ def run(
     effort: str = "default",
     device: str | None = None,
     limit: int = DEFAULT_LIMIT,
+    default_tokens: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Result:
     """Parameters, matrix products and cache of every combination, and its latency where ``measure`` is set.
 
     blueprint: loaded, or what ``load`` takes. device: where to measure; None: CUDA where there is one, else the CPU.
-    limit: most combinations.
+    limit: most combinations. default_tokens: of a workload that writes none; None: as many as every row can take.
     on_progress: called with what is being done, how many of it are, and of how many.
 
     Raises: UsageError (limit, device), BlueprintError or RefusedError where no combination is left.
@@ -52,7 +53,7 @@ def run(
     if not isinstance(blueprint, Blueprint):
         blueprint = load(blueprint)
     combinations = blueprint.combinations(limit)
-    rows = _count_all(blueprint, combinations, progress)
+    rows = _count_all(blueprint, combinations, default_tokens, progress)
     _mark_baselines(rows, combinations)
     environment = _environment(blueprint)
     if measure:
@@ -60,8 +61,10 @@ def run(
     return Result(_document(blueprint, combinations, rows, environment))
 
 
-def _count_all(blueprint: Blueprint, combinations: Combinations, progress: OnProgress) -> list[dict[str, Any]]:
-    default = _default_tokens([row.plan for row in combinations.rows if row.plan is not None])
+def _count_all(
+    blueprint: Blueprint, combinations: Combinations, tokens: int | None, progress: OnProgress
+) -> list[dict[str, Any]]:
+    default = tokens or shortest_table([row.plan for row in combinations.rows if row.plan is not None])
     rows, refusals = [], []
     for done, row in enumerate(combinations.rows):
         progress("counting", done, len(combinations.rows))
@@ -84,7 +87,7 @@ def _count_one(blueprint: Blueprint, row: Combination, default: int) -> dict[str
     return counted_row(row, counted, said)
 
 
-def _default_tokens(plans: Sequence[ModelPlan]) -> int:
+def shortest_table(plans: Sequence[ModelPlan]) -> int:
     """Tokens of a workload that writes none: as many as every row can take, so that rows can be compared."""
     shortest = DEFAULT_TOKENS
     for plan in plans:
