@@ -1,16 +1,18 @@
-"""`explorer blueprint check | show | schema`."""
+"""`explorer blueprint check | show | schema | import`."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from explorer.cli.failures import exit_codes
+from explorer.cli.folder import write
 from explorer.cli.installed import installed, loaded
 from explorer.cli.options import Axis, Change, Debug, Modules, Source, Workload
 from explorer.cli.screen import emit
 
-app = typer.Typer(help="Check and show blueprints.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Check, show and import blueprints.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command()
@@ -58,3 +60,26 @@ def schema(modules: Modules = None, debug: Debug = False) -> None:
         from explorer.blueprint import json_schema
 
         emit(json.dumps(json_schema(installed(modules)), indent=2) + "\n", utf8=True)
+
+
+@app.command("import")
+def import_config(
+    config: Annotated[
+        str,
+        typer.Argument(metavar="CONFIG_JSON", help="config.json of a Hugging Face model, its folder, or - (stdin)."),
+    ],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the blueprint to a file.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Print the blueprint of a Hugging Face config. Nothing is downloaded; what is not understood is an error."""
+    with exit_codes(debug):
+        from explorer.huggingface.commented_yaml import commented_yaml
+        from explorer.huggingface.import_config import read_import
+        from explorer.huggingface.json_source import read_config
+
+        source = read_config(config)
+        text = commented_yaml(read_import(source), str(source.home))
+        if out is None:
+            emit(text, utf8=True)
+        else:
+            write(out.parent, {out.name: text})

@@ -1,0 +1,1 @@
+"""Models of Hugging Face: their configs as blueprints, their weights as ours."""
