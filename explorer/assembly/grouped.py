@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
@@ -15,8 +16,12 @@ def grouped(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
 
     The rows of x are sorted by group. offsets (groups,) int32: where the rows of each group end, the last one at N;
     groups may be empty. A weight kept as (groups, n, k), as nn.Linear keeps its own, is given transposed, not copied.
+    Offsets that fall, or do not end at N, are refused wherever they are at hand: on the CPU and in the loop below. On
+    CUDA asking for them would wait for the device: rows behind the last offset hold there whatever the memory held.
 
-    One operator, `explorer::grouped`, for every dtype and device, on meta, compiled, and differentiable twice.
+    One operator, `explorer::grouped`, for every dtype and device, on meta, compiled, under autocast, and differentiable
+    twice. It is `F.grouped_mm` where torch takes the operands: float32, bfloat16 and float16 with rows of a multiple of
+    16 bytes (bfloat16: k and n divide by 8). All else is a loop over the groups, which on CUDA waits for the offsets.
     torch's FlopCounterMode says 0 for it, as for `F.grouped_mm`. A `__torch_function__` sees this as one call.
     """
     tensors = (x, weight, offsets)
@@ -29,11 +34,14 @@ def grouped(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
 def _rows(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
     """What `explorer::grouped` computes."""
     _check(x, weight, offsets)
+    on_cpu = x.device.type == "cpu"
+    if on_cpu:
+        _ends(offsets, len(x))
     # On the CPU torch goes through the groups as the loop here does, but through empty ones too.
-    if _torch_takes(x, weight) and not (x.device.type == "cpu" and x.shape[0] < weight.shape[0]):
-        return torch._grouped_mm(x, weight, offs=offsets)
+    if _torch_takes(x, weight) and not (on_cpu and x.shape[0] < weight.shape[0]):
+        return F.grouped_mm(x, weight, offs=offsets)
     out = x.new_empty(x.shape[0], weight.shape[2])
-    for group, rows in _groups(offsets):
+    for group, rows in _groups(offsets, len(x)):
         torch.mm(x[rows], weight[group], out=out[rows])
     return out
 
@@ -41,10 +49,10 @@ def _rows(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
 def _outer(x: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
     """What `explorer::grouped_outer` computes: x_g^T y_g of each group's rows, (N, k), (N, n) -> (groups, k, n)."""
     if _torch_takes(x.mT, y):
-        out = torch._grouped_mm(x.mT, y, offs=offsets)
+        out = F.grouped_mm(x.mT, y, offs=offsets)
         return _without_empty(out, offsets) if _capability(x.device) >= _BLACKWELL else out
     out = x.new_zeros(offsets.shape[0], x.shape[1], y.shape[1])
-    for group, rows in _groups(offsets):
+    for group, rows in _groups(offsets, len(x)):
         torch.mm(x[rows].mT, y[rows], out=out[group])
     return out
 
@@ -60,13 +68,22 @@ def _check(x: Tensor, weight: Tensor, offsets: Tensor) -> None:
         )
 
 
-def _groups(offsets: Tensor) -> Iterator[tuple[int, slice]]:
+def _groups(offsets: Tensor, rows: int) -> Iterator[tuple[int, slice]]:
     """Every group that has rows, and where they stand."""
     start = 0
-    for group, end in enumerate(offsets.tolist()):
+    for group, end in enumerate(_ends(offsets, rows)):
         if end > start:
             yield group, slice(start, end)
         start = end
+
+
+def _ends(offsets: Tensor, rows: int) -> list[int]:
+    """The offsets as numbers. Raises: ValueError where they are not those of so many rows."""
+    ends: list[int] = offsets.tolist()
+    bounds = [0, *ends]
+    if bounds[-1] != rows or bounds != sorted(bounds):
+        raise ValueError(f"grouped takes offsets that rise to the {rows} rows of x, not {ends}")
+    return ends
 
 
 _TORCH_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -138,6 +155,19 @@ def _outer_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | Non
     return to_x, to_y, None
 
 
+def _under_autocast(operator: Any, device: str) -> Any:
+    """The operator in the dtype of the autocast, as torch's own products: float64 stays."""
+
+    def cast(tensor: Tensor) -> Tensor:
+        return tensor if tensor.dtype == torch.float64 else tensor.to(torch.get_autocast_dtype(device))
+
+    def rule(left: Tensor, right: Tensor, offsets: Tensor) -> Any:
+        with torch.autocast(device, enabled=False):
+            return operator(cast(left), cast(right), offsets)
+
+    return rule
+
+
 # Not `torch.library.custom_op`: its first call imports the compiler, which takes a second or two.
 _LIBRARY = torch.library.Library("explorer", "FRAGMENT")
 
@@ -147,6 +177,9 @@ def _register(name: str, schema: str, compute: Any, shape: Any, backward: Any) -
     _LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
     torch.library.register_fake(f"explorer::{name}", shape, lib=_LIBRARY)
     torch.library.register_autograd(f"explorer::{name}", backward, setup_context=_save, lib=_LIBRARY)
+    operator = getattr(torch.ops.explorer, name).default
+    for device in ("cpu", "cuda"):
+        _LIBRARY.impl(name, _under_autocast(operator, device), f"Autocast{device.upper()}")
 
 
 _register("grouped", "(Tensor x, Tensor weight, Tensor offsets) -> Tensor", _rows, _rows_shape, _rows_backward)

@@ -1,10 +1,12 @@
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from explorer import KeepsFloat32
 
 
-class BestScores(nn.Module):
+class BestScores(KeepsFloat32):
     """The top_k experts by score + selection_bias, within the top_groups best groups, (N, experts) -> (N, top_k).
 
     Shazeer et al. 2017, arXiv:1701.06538.
@@ -13,6 +15,8 @@ class BestScores(nn.Module):
     groups: DeepSeek-AI 2024, arXiv:2405.04434 (V2), where a group scores as its best expert, `max`, and
     arXiv:2412.19437 (V3), as the sum of its two best, `top2`.
     """
+
+    wide: ClassVar[tuple[str, ...]] = ("selection_bias",)
 
     selection_bias: Tensor | None
 

@@ -58,7 +58,7 @@ def _drawn(inputs: int, *shape: int) -> nn.Parameter:
 
 def _apply(x: Tensor, weight: Tensor, bias: Tensor | None, expert: Tensor, ends: Tensor) -> Tensor:
     y = grouped(x, weight.mT, ends)
-    return y if bias is None else y + bias.index_select(0, expert)
+    return y if bias is None else y + bias.index_select(0, expert).to(y.dtype)
 
 
 def _summed(y: Tensor, weights: Tensor, order: Tensor) -> Tensor:

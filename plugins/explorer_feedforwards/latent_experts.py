@@ -1,7 +1,15 @@
+from typing import NamedTuple
+
 from torch import Tensor, nn
 
 from explorer import Activation, Norm
 from explorer_feedforwards.experts import Experts
+
+
+class LatentSizes(NamedTuple):
+    experts: int
+    hidden: int
+    latent: int
 
 
 class LatentExperts(nn.Module):
@@ -10,19 +18,9 @@ class LatentExperts(nn.Module):
     Kimi Team 2026 (K3), arXiv:2607.24653. The experts are `latent` wide on both sides.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        activation: Activation,
-        bias: bool,
-        dropout: float,
-        *,
-        experts: int,
-        hidden: int,
-        latent: int,
-        norm: Norm,
-    ):
+    def __init__(self, dim: int, activation: Activation, bias: bool, dropout: float, *, sizes: LatentSizes, norm: Norm):
         super().__init__()
+        experts, hidden, latent = sizes
         self.down = nn.Linear(dim, latent, bias=bias)
         self.experts = Experts(latent, activation, bias, dropout, experts=experts, hidden=hidden)
         self.norm = norm(latent)
@@ -32,9 +30,10 @@ class LatentExperts(nn.Module):
         """weights (N, top_k) of the experts chosen (N, top_k)."""
         return self.up(self.norm(self.experts(self.down(x), weights, chosen)))
 
+    # What a residual may rescale, one rule: nothing that stands before the norm, which takes any factor out again.
+
     def input_weights(self) -> list[Tensor]:
-        """What does not write into the stream: the norm stands between it and the experts."""
-        return [self.down.weight, *self.experts.input_weights(), *self.experts.output_weights()]
+        return []
 
     def output_weights(self) -> list[Tensor]:
         """What writes into the stream."""

@@ -3,9 +3,9 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt
 
 from explorer import Activation, Norm, Width
-from explorer_feedforwards.latent_experts import LatentExperts
+from explorer_feedforwards.latent_experts import LatentExperts, LatentSizes
 from explorer_feedforwards.mixture import MixtureOfExperts
-from explorer_feedforwards.routing import make_router, make_shared
+from explorer_feedforwards.routing import Routing, Selection, Shared
 
 
 def latent_moe(
@@ -40,40 +40,9 @@ def latent_moe(
     latent: width between W_down and W_up; ratios of latent and hidden are ones of dim. norm: over the latent width.
     bias: in W_down and W_up too. The others are those of `moe`.
     """
-    return MixtureOfExperts(
-        make_router(
-            dim,
-            bias,
-            vocab,
-            experts=experts,
-            top_k=top_k,
-            router=router,
-            select=select,
-            selection_bias=selection_bias,
-            renormalise=renormalise,
-            scale=scale,
-            groups=groups,
-            top_groups=top_groups,
-            group_score=group_score,
-        ),
-        LatentExperts(
-            dim,
-            activation,
-            bias,
-            dropout,
-            experts=experts,
-            hidden=hidden.of(dim),
-            latent=latent.of(dim),
-            norm=norm,
-        ),
-        make_shared(
-            dim,
-            activation,
-            bias,
-            dropout,
-            shared=shared,
-            hidden=hidden,
-            shared_hidden=shared_hidden,
-            gated=shared_gate,
-        ),
-    )
+    selection = Selection(select, selection_bias, groups, top_groups, group_score)
+    routes = Routing(experts, top_k, router, renormalise, scale).build(dim, bias, vocab, selection)
+    sizes = LatentSizes(experts, hidden.of(dim), latent.of(dim))
+    own = LatentExperts(dim, activation, bias, dropout, sizes=sizes, norm=norm)
+    beside = Shared(shared, shared_hidden, shared_gate).build(dim, activation, bias, dropout, others=hidden)
+    return MixtureOfExperts(routes, own, beside)

@@ -1,18 +1,21 @@
-import math
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from explorer import wide_dtype, without_autocast
+
 
 class Aggregate(nn.Module):
     """sum_i a_i v_i over S sources v, a = softmax_i(w . RMSNorm(v_i)): attention with a learned query, over depth.
 
     w (dim) starts at 0: the mean of the sources. Scores are not divided by sqrt(dim), values are not normed.
-    The gain g of the norm is folded into the query: w . (g * v / rms) = (w * g) . v / rms. Softmax in float32.
+    The gain g of the norm is folded into the query: w . (g * v / rms) = (w * g) . v / rms.
 
-    Sources come in groups (B, T, n, dim), with the scales of all of them, (B, T, S): see `scale`.
+    Sources come in groups (B, T, n, dim), with the scales of all of them, (B, T, S): see `scale`. They are float32
+    (`widened`), so that scores, softmax and sum are: a state in bfloat16 would be half the size, but cast, and kept for
+    backward in float32, at every site again; sums of bfloat16 have three to five times the error of one rounding.
     """
 
     def __init__(self, dim: int, *, key_norm: bool, eps: float):
@@ -22,21 +25,25 @@ class Aggregate(nn.Module):
         self.key_gain = nn.Parameter(torch.ones(dim)) if key_norm else None
 
     def scale(self, source: Tensor) -> Tensor | None:
-        """sqrt(dim) / rms(v) in float32, (B, T, 1), of a source (B, T, dim); None without a key norm."""
+        """1 / rms(v), (B, T, 1), of a source (B, T, dim); None without a key norm."""
         if self.key_gain is None:
             return None
-        wide = torch.promote_types(source.dtype, torch.float32)
-        norm = torch.linalg.vector_norm(source, dim=-1, keepdim=True, dtype=wide)
-        return self.dim * torch.rsqrt(norm.square() + self.dim * self.eps)
+        norm = torch.linalg.vector_norm(source, dim=-1, keepdim=True)
+        return torch.rsqrt(norm.square() / self.dim + self.eps)
 
     def forward(self, groups: Sequence[Tensor], scales: Tensor | None) -> Tensor:
-        query = self.query if self.key_gain is None else self.query * self.key_gain
-        # sqrt(dim) goes from the product into the scale: a sum of dim products could overflow float16.
-        query = (query * self.dim**-0.5).unsqueeze(0)
-        scores = torch.cat([F.linear(group, query).squeeze(-1) for group in groups], dim=-1)  # (B, T, S)
-        wide = torch.promote_types(scores.dtype, torch.float32)
-        grown = scores.to(wide) * (math.sqrt(self.dim) if scales is None else scales)
-        return _weighted_sum(torch.softmax(grown, dim=-1).to(scores.dtype), groups)
+        """(B, T, dim) in the dtype of the groups."""
+        query = self.query.to(groups[0].dtype)
+        query = (query if self.key_gain is None else query * self.key_gain).unsqueeze(0)
+        with without_autocast(query):
+            scores = torch.cat([F.linear(group, query).squeeze(-1) for group in groups], dim=-1)  # (B, T, S)
+            grown = scores if scales is None else scores * scales
+            return _weighted_sum(torch.softmax(grown, dim=-1), groups)
+
+
+def widened(source: Tensor) -> Tensor:
+    """A source as the state holds it: in at least float32."""
+    return source.to(wide_dtype(source.dtype))
 
 
 def joined(scales: Tensor | None, scale: Tensor | None) -> Tensor | None:

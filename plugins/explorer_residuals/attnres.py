@@ -6,17 +6,21 @@ from annotated_types import Gt
 from torch import Tensor
 
 from explorer import Residual, Site
-from explorer_residuals.aggregate import Aggregate, joined
+from explorer_residuals.aggregate import Aggregate, joined, widened
 from explorer_residuals.streams import PLACEMENTS
 
 _TOGETHER = 4
 
 
 class Sources(NamedTuple):
-    """The embedding and the outputs of all sublayers so far, in order, in groups (B, T, n, dim); scales: (B, T, S)."""
+    """The embedding and the outputs of all sublayers so far, in order, in groups (B, T, n, dim); scales: (B, T, S).
+
+    Both are in float32; dtype: that of the embedding, which a sublayer reads.
+    """
 
     groups: tuple[Tensor, ...]
     scales: Tensor | None
+    dtype: torch.dtype
 
 
 class AttnRes(Residual):
@@ -25,7 +29,8 @@ class AttnRes(Residual):
 
     v_0 is the embedding, v_i the output of sublayer i and not the stream after it; nothing else is added. w_l, one
     vector for each site, reads no input and starts at 0: h_l starts as the mean of the sources. What leaves the stack
-    is one more such sum. The sources of a pass grow with depth: 2 L + 1 for L layers.
+    is one more such sum. The sources of a pass grow with depth: 2 L + 1 for L layers. They are kept, scored and summed
+    in float32 whatever the dtype of the model; what a sublayer reads has the dtype of the embedding.
 
     key_norm: false leaves out RMSNorm, and its gain, on the keys. eps: of that norm.
     """
@@ -38,17 +43,19 @@ class AttnRes(Residual):
         self.idle_parameters: Mapping[str, str] = idle(site)
 
     def enter(self, x: Tensor) -> Sources:
-        return Sources((x.unsqueeze(-2),), self.aggregate.scale(x))
+        wide = widened(x)
+        return Sources((wide.unsqueeze(-2),), self.aggregate.scale(wide), x.dtype)
 
     def read(self, state: Sources) -> tuple[Tensor, Sources]:
         return self.leave(state), state
 
     def write(self, state: Sources, y: Tensor) -> Sources:
-        groups = _merged((*state.groups, y.unsqueeze(-2)))
-        return Sources(groups, joined(state.scales, self.aggregate.scale(y)))
+        wide = widened(y)
+        scales = joined(state.scales, self.aggregate.scale(wide))
+        return state._replace(groups=_merged((*state.groups, wide.unsqueeze(-2))), scales=scales)
 
     def leave(self, state: Sources) -> Tensor:
-        return self.aggregate(state.groups, state.scales)
+        return self.aggregate(state.groups, state.scales).to(state.dtype)
 
 
 def idle(site: Site) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from annotated_types import Ge, Gt
 from torch import Tensor
 
 from explorer import Residual, Site
-from explorer_residuals.aggregate import Aggregate, joined
+from explorer_residuals.aggregate import Aggregate, joined, widened
 from explorer_residuals.attnres import idle
 from explorer_residuals.streams import PLACEMENTS
 
@@ -14,13 +14,15 @@ from explorer_residuals.streams import PLACEMENTS
 class Blocks(NamedTuple):
     """The finished blocks' sums (B, T, n, dim) with their scales (B, T, n), and the sum of the block that is open.
 
-    partial is None between the read that opens a block and its write. block: the number of the open one.
+    All are in float32; dtype: that of the embedding, which a sublayer reads. partial is None between the read that
+    opens a block and its write. block: the number of the open one.
     """
 
     done: Tensor | None
     scales: Tensor | None
     partial: Tensor | None
     block: int
+    dtype: torch.dtype
 
 
 class BlockAttnRes(Residual):
@@ -29,7 +31,7 @@ class BlockAttnRes(Residual):
 
     Inside a block outputs are added up as by a plain residual. The embedding is a block of its own. The first site of
     a block reads the finished sum, and its output opens the next one. w starts at 0: h starts as the mean. What leaves
-    the stack is one more such sum.
+    the stack is one more such sum. All sums are kept in float32 whatever the dtype of the model.
 
     block_size: in layers. key_norm: false leaves out RMSNorm, and its gain, on the keys. eps: of that norm.
     """
@@ -52,7 +54,7 @@ class BlockAttnRes(Residual):
         self.idle_parameters: Mapping[str, str] = idle(site)
 
     def enter(self, x: Tensor) -> Blocks:
-        return Blocks(None, None, x, -1)
+        return Blocks(None, None, widened(x), -1, x.dtype)
 
     def read(self, state: Blocks) -> tuple[Tensor, Blocks]:
         partial, done = _open(state), state.done
@@ -62,17 +64,18 @@ class BlockAttnRes(Residual):
         source = partial.unsqueeze(-2)
         groups = (source,) if done is None else (done, source)
         # The very first site too: its one source is weighted by 1, but its parameters are used as in the full form.
-        return self.aggregate(groups, scales), Blocks(torch.cat(groups, dim=-2), scales, None, self.block)
+        finished = Blocks(torch.cat(groups, dim=-2), scales, None, self.block, state.dtype)
+        return self.aggregate(groups, scales).to(state.dtype), finished
 
     def write(self, state: Blocks, y: Tensor) -> Blocks:
-        return state._replace(partial=y if state.partial is None else state.partial + y)
+        return state._replace(partial=widened(y) if state.partial is None else state.partial + y)
 
     def leave(self, state: Blocks) -> Tensor:
         partial = _open(state)
         if state.done is None:
-            return partial
+            return partial.to(state.dtype)
         scales = joined(state.scales, self.aggregate.scale(partial))
-        return self.aggregate((state.done, partial.unsqueeze(-2)), scales)
+        return self.aggregate((state.done, partial.unsqueeze(-2)), scales).to(state.dtype)
 
 
 def _open(state: Blocks) -> Tensor:

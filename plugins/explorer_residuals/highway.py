@@ -18,4 +18,5 @@ class Highway(Residual):
         nn.init.constant_(self.gate.bias, gate_bias)
 
     def write(self, state: Tensor, y: Tensor) -> Tensor:
-        return torch.lerp(state, y, self.gate(state).sigmoid())
+        # lerp takes one dtype; under autocast F(x) and the gate may be of a lower precision than the stream.
+        return torch.lerp(state, y.to(state.dtype), self.gate(state).sigmoid().to(state.dtype))

@@ -7,7 +7,7 @@ import torch
 from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
-from explorer import Residual, Site
+from explorer import KeepsFloat32, Residual, Site, wide_dtype, without_autocast
 from explorer_residuals.hyper_head import HyperHead, project
 from explorer_residuals.sinkhorn import sinkhorn
 from explorer_residuals.streams import PLACEMENTS, copied, weighted_sum
@@ -16,7 +16,7 @@ Read = tuple[Tensor, Tensor, Tensor]
 _APART = 8.0  # what the identity start leaves between logits: e^-8 = 3.4e-4
 
 
-class ManifoldHyperConnections(Residual):
+class ManifoldHyperConnections(KeepsFloat32, Residual):
     """X' = H_res X + H_post^T F(H_pre X) over n streams X. Xie et al. 2025 (mHC), arXiv:2512.24880.
 
     X (n, dim) starts as n copies of the embedding and lives to the end of the stack. The coefficients read the token:
@@ -28,15 +28,24 @@ class ManifoldHyperConnections(Residual):
     and to the sums of Sinkhorn, the paper and this do not: outputs differ by some 1e-5.
 
     streams: n; one stream is the plain residual with gates. iterations: of Sinkhorn.
-    temperature: low ones sharpen H_res, and stop its gradient at the identity start, which warns.
+    temperature: low ones sharpen H_res; at the identity start its derivative by the logits falls as
+    e^(-8 / temperature), which warns where it is 0 in float32.
     start: `uniform`, b = 0 (H_pre 1/2, H_post 1, H_res 1/n) and phi N(0, 0.02^2), without which the streams would stay
     equal; `identity`, phi = 0, H_pre one-hot at the site's index modulo n and H_res the identity, both but for e^-8:
     n equal streams then start as the plain residual, to rounding (bfloat16 rounds rows of H_res to 1.001). The paper
     gives a = 0.01, with which both start; its start of b and phi is not published.
     leave: `sum` of the streams (the paper's), `weighted` (DeepSeek-V4's HyperHead). eps: of the norms.
+
+    Rows of H_res sum to 1, so it does nothing to equal streams, and its logits get no gradient while they are equal, at
+    any temperature: at the first site always (n^2 rows of phi, n^2 of b and a_res stay idle there, which reads copies
+    of the embedding; H_pre acts by its sum alone, which a norm in the sublayer takes out again); at the other sites of
+    the identity start until H_post, whose gradients differ since sites read different streams, has been moved by the
+    first step. At the uniform start phi makes H_post, and so the streams behind the first site, differ at once.
+    Where the streams leave as a sum, the last H_res acts only as far as Sinkhorn leaves its columns from 1.
     """
 
     placements: ClassVar[tuple[str, ...]] = PLACEMENTS
+    wide: ClassVar[tuple[str, ...]] = ("phi", "alpha", "bias")
 
     def __init__(
         self,
@@ -56,7 +65,7 @@ class ManifoldHyperConnections(Residual):
         self.head = HyperHead(dim, streams, eps=eps) if site.end and leave == "weighted" else None
         if site.end:
             return
-        dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
+        dtype = wide_dtype()
         self.phi = nn.Parameter(torch.zeros(sum(self.sizes), streams * dim, dtype=dtype))
         self.alpha = nn.Parameter(torch.full((3,), 0.01, dtype=dtype))
         if start == "identity":
@@ -75,7 +84,9 @@ class ManifoldHyperConnections(Residual):
 
     def write(self, state: Read, y: Tensor) -> Tensor:
         streams, post, mix = state
-        return torch.addcmul(mix.to(y.dtype) @ streams, post.to(y.dtype).unsqueeze(-1), y.unsqueeze(-2))
+        with without_autocast(streams):
+            mixed = mix.to(streams.dtype) @ streams
+        return torch.addcmul(mixed, post.to(streams.dtype).unsqueeze(-1), y.to(streams.dtype).unsqueeze(-2))
 
     def leave(self, state: Tensor) -> Tensor:
         return state.sum(-2) if self.head is None else self.head(state)
@@ -100,12 +111,13 @@ def _identity(streams: int, place: int) -> Sequence[float]:
 
 
 def _warn_if_still(streams: int, temperature: float) -> None:
-    """Warn where e^(-8 / temperature), the gradient that moves H_res off the identity, is 0 in float32."""
+    """Warn where e^(-8 / temperature), the derivative of H_res at the identity by its logits, is 0 in float32."""
     if streams > 1 and math.exp(-_APART / temperature) < 2.0**-150:
         warnings.warn(
             f"mhc: at temperature {temperature:g} the identity start leaves the mixing logits {_APART / temperature:g} "
-            "apart, where their gradient is 0 in float32 and the streams never learn to mix: raise the temperature "
-            "(1 is safe) or use start: uniform",
+            "apart, where their gradient is 0 in float32: the streams never learn to mix, however far apart training "
+            "moves them: raise the temperature (at 1 the gradient is scaled by 3e-4, and comes as soon as the streams "
+            "differ) or use start: uniform",
             UserWarning,
             stacklevel=3,
         )

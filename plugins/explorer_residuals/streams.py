@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from explorer import without_autocast
+
 PLACEMENTS = ("pre", "sandwich", "res_post", "none")
 """Not post: a norm on the state would normalise each stream by itself, which no paper defines."""
 
@@ -14,4 +16,5 @@ def copied(x: Tensor, streams: int) -> Tensor:
 
 def weighted_sum(weights: Tensor, streams: Tensor) -> Tensor:
     """sum_i weights_i stream_i, (B, T, dim), of weights (B, T, n) or (n,) and streams (B, T, n, dim)."""
-    return (weights.unsqueeze(-2).to(streams.dtype) @ streams).squeeze(-2)
+    with without_autocast(streams):
+        return (weights.unsqueeze(-2).to(streams.dtype) @ streams).squeeze(-2)

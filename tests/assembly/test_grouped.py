@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -123,6 +124,41 @@ def test_compiles_whole_with_gradients(dtype: torch.dtype) -> None:
     torch.compiler.reset()
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_casts_as_it_does_for_a_linear_map(dtype: torch.dtype, compiled: bool) -> None:
+    torch.compiler.reset()
+    call = torch.compile(grouped, fullgraph=True, backend="aot_eager") if compiled else grouped
+    x, weight, offsets = operands(*SIZES["strides that torch takes"])
+    low, low_weight = x.to(dtype).requires_grad_(), weight.to(dtype).requires_grad_()
+    with torch.autocast("cpu", dtype):
+        out = call(x.requires_grad_(), weight.requires_grad_(), offsets)
+        mixed = call(low.detach(), weight, offsets)
+    wanted = grouped(low, low_weight, offsets)
+    for came in (out, mixed):
+        torch.testing.assert_close(came, wanted, rtol=0, atol=0)
+    target = torch.randn(wanted.shape).to(dtype)
+    (out * target).sum().backward()
+    (wanted * target).sum().backward()
+    torch.testing.assert_close(x.grad, low.grad.float(), rtol=0, atol=0)
+    torch.testing.assert_close(weight.grad, low_weight.grad.float(), rtol=0, atol=0)
+    torch.compiler.reset()
+
+
+def test_autocast_leaves_float64() -> None:
+    given = operands(*SIZES["one group"], dtype=torch.float64)
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(grouped(*given), gathered(*given))
+
+
+@pytest.mark.parametrize("size", ["strides that torch takes", "strides that torch refuses"])
+@pytest.mark.parametrize("offsets", [(3, 3, 12, 15), (3, 3, 12, 17), (3, 2, 12, 16), (-1, 3, 12, 16)], ids=str)
+def test_offsets_of_other_rows(size: str, offsets: tuple[int, ...]) -> None:
+    x, weight, _ = operands(*SIZES[size])
+    with pytest.raises(ValueError, match=r"offsets that rise to the 16 rows of x, not \["):
+        grouped(x, weight, torch.tensor(offsets).int())
+
+
 def test_a_function_mode_sees_one_call() -> None:
     class Sees(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -164,7 +200,7 @@ def test_torchs_counter_says_0() -> None:
 
 def test_empty_groups_have_no_gradient_where_torch_leaves_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """pytorch/pytorch#172439, played on the CPU."""
-    torchs = torch._grouped_mm
+    torchs = F.grouped_mm
 
     def blackwells(left: Tensor, right: Tensor, *, offs: Tensor) -> Tensor:
         out = torchs(left, right, offs=offs)
@@ -176,7 +212,7 @@ def test_empty_groups_have_no_gradient_where_torch_leaves_one(monkeypatch: pytes
         monkeypatch.setattr(home, "_capability", lambda device, found=capability: found)
         (gradient,) = torch.autograd.grad(grouped(x, weight.requires_grad_(), offsets).sum(), weight)
         gradients.append(gradient)
-        monkeypatch.setattr(torch, "_grouped_mm", blackwells)
+        monkeypatch.setattr(F, "grouped_mm", blackwells)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=0)
     assert not gradients[1][1].any()
 

@@ -85,6 +85,39 @@ def test_narrow_dtypes_keep_float32_averages(dtype, weights):
     assert norm.double().running_mean.dtype == torch.float64
 
 
+@pytest.mark.parametrize("made", ["so", "moved", "narrower"])
+def test_float64_remembers_as_torchs_module(made):
+    """Running averages that are cast for the computation are still those that move."""
+    ours, theirs = pair()
+    if made == "so":
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            ours = BatchNorm(DIM)
+        finally:
+            torch.set_default_dtype(before)
+    ours.load_state_dict(theirs.state_dict(), strict=False)
+    ours, theirs = ours if made == "narrower" else ours.double(), theirs.double()
+    for seed in range(3):
+        x = 1 + 2 * drawn(2, 5, DIM, seed=seed).double()
+        ours(x), theirs(x.view(-1, DIM))
+    close = {"rtol": 1e-6, "atol": 1e-6} if made == "narrower" else {}
+    assert ours.running_mean.dtype == (torch.float32 if made == "narrower" else torch.float64)
+    torch.testing.assert_close(ours.running_mean.double(), theirs.running_mean, **close)
+    torch.testing.assert_close(ours.running_var.double(), theirs.running_var, **close)
+    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x.view(-1, DIM)).view(x.shape), **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_change_of_dtype_does_not_round_the_averages(dtype):
+    norm = BatchNorm(DIM)
+    norm.running_var.fill_(1e6)  # beyond float16
+    norm.running_mean.fill_(1.0001)
+    norm.to(dtype)
+    torch.testing.assert_close(norm.running_var, torch.full((DIM,), 1e6), rtol=0, atol=0)
+    torch.testing.assert_close(norm.running_mean, torch.full((DIM,), 1.0001), rtol=0, atol=0)
+
+
 def test_runs_on_meta_in_training_with_gradients():
     norm = BatchNorm(DIM).to("meta")
     x = torch.empty(2, 5, DIM, device="meta", requires_grad=True)

@@ -6,9 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import explorer
 from explorer_residuals.hyper_connections import HyperConnections
 from tests.plugins.residual_stacks import (
     DIM,
+    PRE,
     added_params,
     branches,
     drawn,
@@ -39,6 +41,46 @@ def hyper_connected(model, x):
         y = branch(h[None, None])[0, 0]
         H = A_r.T @ H + torch.outer(B, y)
     return model.stack.final_norm(H.sum(0))
+
+
+def test_parameters_that_stay_float32():
+    names = {"alpha", "beta", "alpha_scale", "beta_scale"}
+    for residual in (HyperConnections(DIM, site(1)).to(torch.bfloat16), next(residuals(half_model()))):
+        wide = {name for name, parameter in residual.named_parameters() if parameter.dtype == torch.float32}
+        assert wide == names
+        torch.testing.assert_close(residual.alpha_scale.data, torch.tensor(0.01), rtol=0, atol=0)
+    assert {came.dtype for came in residual.coefficients(drawn(2, 5, 4, DIM).bfloat16())} == {torch.float32}
+
+
+def half_model():
+    return explorer.build({**PRE, "residual": DYNAMIC}, device="cpu", dtype="bfloat16")
+
+
+def test_small_dynamic_parts_are_kept_in_bfloat16():
+    """0.01 tanh beside A = 1, where bfloat16 has steps of 0.0078: against float64 with the same rounded weights."""
+    ours = HyperConnections(DIM, site(0))
+    with torch.no_grad():
+        ours.weight.copy_(drawn(6, DIM, seed=1))
+    ours = ours.to(torch.bfloat16)
+    exact = HyperConnections(DIM, site(0)).double()
+    exact.load_state_dict(ours.state_dict())
+    H = drawn(8, 16, 4, DIM).bfloat16()
+    for came, wanted in zip(ours.coefficients(H), exact.coefficients(H.double()), strict=True):
+        torch.testing.assert_close(
+            came.double(), wanted, rtol=0, atol=3e-4
+        )  # of 0.01: the norm and the product are bfloat16
+    # Without an output of the sublayer what is written is A_r^T H: no worse than rounding the exact one twice.
+    h, state = ours.read(H)
+    written = ours.write(state, torch.zeros_like(h))
+    exact_h, state = exact.read(H.double())
+    wanted = exact.write(state, torch.zeros_like(exact_h))
+    assert written.dtype == h.dtype == torch.bfloat16
+    assert error(written, wanted) < 1.5 * error(wanted.bfloat16(), wanted)
+    assert error(h, exact_h) < 2.5 * error(exact_h.bfloat16(), exact_h)
+
+
+def error(came, wanted):
+    return (came.double() - wanted).abs().mean().item()
 
 
 @pytest.mark.parametrize("streams", [1, 2, 4])

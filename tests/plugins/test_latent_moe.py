@@ -52,9 +52,7 @@ def test_k3s_formula(dtype: torch.dtype) -> None:
     with torch.no_grad():
         for tensor in (*ours.parameters(), *ours.buffers()):
             tensor.copy_(torch.randn_like(tensor) / tensor.shape[-1] ** 0.5)
-    bias = ours.router.choice.selection_bias.clone()
     ours = ours.to(dtype)
-    ours.router.choice.selection_bias = bias  # stays float32
     out = ours(x().to(dtype))
     exact = {name: tensor.detach().double().requires_grad_() for name, tensor in ours.state_dict().items()}
     wanted = token_by_token(exact, x().to(dtype).double())
@@ -108,14 +106,17 @@ def test_biases_reach_every_linear_map() -> None:
     assert biases == EXPERTS + LATENT + DIM + EXPERTS * (2 * HIDDEN + LATENT) + 2 * HIDDEN + DIM
 
 
-def test_only_the_last_map_writes_into_the_stream() -> None:
-    ours = mixture(made({**SIZES, "shared": 1}))
+def test_what_a_residual_may_rescale_stands_behind_the_norm() -> None:
+    """A factor on anything before it changes nothing: DeepNorm's beta would be without effect there."""
+    ours = mixture(made({**SIZES, "shared": 1, "norm": {"rmsnorm": {"eps": 1e-12}}})).double()
     weights = ours.branch_weights()
     assert [tuple(w.shape) for w in weights["output"]] == [(DIM, LATENT), (DIM, HIDDEN)]
-    inputs = [(LATENT, DIM), *[(HIDDEN, LATENT)] * 2 * EXPERTS, *[(LATENT, HIDDEN)] * EXPERTS, *[(HIDDEN, DIM)] * 2]
-    assert [tuple(w.shape) for w in weights["input"]] == inputs
+    assert [tuple(w.shape) for w in weights["input"]] == [(HIDDEN, DIM)] * 2
+    assert weights["value"] == []
+    out, tokens = ours(x().double()), x().double()
     with torch.no_grad():
-        for weight in (*weights["input"], *weights["output"]):
-            weight.zero_()
-    matrices = [name for name, p in ours.named_parameters() if p.dim() > 1 and p.any()]
-    assert matrices == ["router.linear.weight"]
+        ours.experts.experts.down.mul_(2.0)
+        torch.testing.assert_close(ours(tokens), out, rtol=1e-4, atol=1e-4)  # the eps of the norm
+        ours.experts.up.weight.mul_(0.5)
+        ours.shared.expert.down.weight.mul_(0.5)
+        torch.testing.assert_close(ours(tokens), out / 2, rtol=1e-4, atol=1e-4)

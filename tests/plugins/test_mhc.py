@@ -207,8 +207,63 @@ def test_f12_mixing_logits_learn(temperature):
 
 @pytest.mark.parametrize("temperature", [0.075, 0.05])
 def test_f12_a_start_without_gradient_warns(temperature):
-    with pytest.warns(UserWarning, match=rf"at temperature {temperature}.*gradient is 0 .* raise the temperature"):
+    with pytest.warns(
+        UserWarning, match=rf"at temperature {temperature}.*gradient is 0 .* raise the temperature"
+    ) as said:
         assert off_diagonal_gradient(temperature) == (0, 0)
+    assert "safe" not in str(said[0].message)
+
+
+def learning(chosen, steps):
+    """By site, the largest gradient of [pre, post, res] of b and of phi and of a_res, of the largest in the model."""
+    model = random_model({"mhc": {}}) if chosen is None else model_of({"mhc": chosen}).double()
+    x, target = (drawn(2, 5, DIM, seed=seed).double() for seed in range(2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps + 1):
+        optimizer.zero_grad()
+        (model(x) * target).sum().backward()
+        if step < steps:
+            optimizer.step()
+    largest = max(p.grad.abs().max().item() for p in model.parameters() if p.grad is not None)
+    by_site = []
+    for residual in (module for module in residuals(model) if hasattr(module, "phi")):
+        parts = [*residual.bias.grad.split(residual.sizes), *residual.phi.grad.split(residual.sizes)]
+        names = ("b_pre", "b_post", "b_res", "phi_pre", "phi_post", "phi_res", "a_res")
+        found = zip(names, (*parts, residual.alpha.grad[2]), strict=True)
+        by_site.append({name: grad.abs().max().item() / largest for name, grad in found})
+    return by_site
+
+
+ROUNDING = 1e-13
+
+
+@pytest.mark.parametrize("chosen", [{}, IDENTITY["mhc"], {"leave": "weighted"}, None], ids=str)
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_the_first_site_mixes_copies_and_never_learns_to(chosen, steps):
+    """Its streams are equal whatever is learned: only parts of parameters are idle, so the docstring says it."""
+    first, *_ = learning(chosen, steps)
+    assert max(first[name] for name in ("b_res", "phi_res", "a_res")) < ROUNDING
+    if steps == 0:
+        assert min(first[name] for name in ("b_post", "phi_post")) > 1e-6
+    assert max(first[name] for name in ("b_pre", "phi_pre")) < 1e-10  # their sum, which the norm behind takes out
+
+
+def test_at_the_identity_start_no_site_mixes_before_the_first_step():
+    """Temperature 1 or not. One step moves H_post of the streams apart, since sites read different ones."""
+    for temperature in (1.0, 2.0):
+        for site_ in learning({**IDENTITY["mhc"], "temperature": temperature}, 0):
+            assert max(site_["b_res"], site_["phi_res"]) < ROUNDING
+            assert site_["b_post"] > 1e-4
+    _, *later = learning(IDENTITY["mhc"], 1)
+    assert min(min(site_["b_res"], site_["phi_res"]) for site_ in later) > 1e-9
+
+
+@pytest.mark.parametrize("leave", ["sum", "weighted"])
+def test_at_the_uniform_start_sites_learn_to_mix_at_once(leave):
+    """All but the first; and the last where the streams leave as a sum, for its columns sum to 1."""
+    _, *later, last = learning({"leave": leave}, 0)
+    assert min(site_["b_res"] for site_ in later) > 1e-10
+    assert last["b_res"] > 1e-10 if leave == "weighted" else last["b_res"] < ROUNDING
 
 
 def test_f12_only_a_start_without_gradient_warns():
@@ -242,6 +297,16 @@ def test_coefficients_are_float32_in_a_bfloat16_model():
     assert {came.dtype for came in first.coefficients(first.enter(x))} == {torch.float32}
     assert model(x).dtype == torch.bfloat16
     assert model.to(torch.bfloat16)(x).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_change_of_dtype_does_not_round_the_parameters(dtype):
+    model = model_of(WEIGHTED)
+    before = [parameter.detach().clone() for residual in residuals(model) for parameter in moved(residual).parameters()]
+    model.to(dtype)
+    after = [parameter.data for residual in residuals(model) for parameter in residual.parameters()]
+    assert len(before) == 6 * 3 + 3
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
 
 
 def test_float16_streams_beyond_the_root_of_its_largest_number():

@@ -297,3 +297,32 @@ def test_dropout_acts_after_the_activation_in_training_only() -> None:
     same = made(SIZES, bias=True).eval()
     same.load_state_dict(block.state_dict())
     torch.testing.assert_close(block.eval()(x()), same(x()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name", ["dense", "moe", "latent_moe"])
+def test_runs_under_autocast_as_linear_maps_do(name: str, bias: bool) -> None:
+    """Forward and backward: bfloat16 out of a float32 model, near float32, and experts chosen as in float32."""
+    mixed = {**SIZES, "shared": 1, "selection_bias": True, "router": "sigmoid"}
+    parameters = {"dense": {"hidden": HIDDEN}, "moe": mixed, "latent_moe": {**mixed, "latent": 8}}[name]
+    ours = mixture(made(parameters, name=name, bias=bias))
+    results = []
+    for on in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=on):
+            out = ours(x())
+        assert out.dtype == (torch.bfloat16 if on else torch.float32)
+        results.append((out.float(), gradients(ours, out)))
+    (wanted, theirs), (came, grads) = results
+    torch.testing.assert_close(came, wanted, rtol=0.05, atol=0.05)
+    for key, gradient in grads.items():
+        assert gradient.dtype == torch.float32
+        assert (gradient - theirs[key]).norm() <= 0.05 * theirs[key].norm() + 1e-3, key
+
+
+def test_compiles_whole_under_autocast() -> None:
+    ours = mixture(made({**SIZES, "shared": 1}))
+    torch.compiler.reset()
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(compiled(x()), ours(x()))
+    torch.compiler.reset()

@@ -201,6 +201,21 @@ def test_output_has_the_dtype_of_the_input(name, dtype, weights):
     assert y.isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", sorted(register_norms()))
+def test_autocast_leaves_norms_alone(name, dtype):
+    """Of a stream in float32 and of the output of a sublayer in bfloat16."""
+    norm = with_weights(NORMS[name][0] if name in NORMS else BatchNorm(DIM)).float()
+    results = []
+    for on in (False, True):
+        x = drawn(2, 5, DIM, dtype=dtype).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=on):
+            y = norm(x)
+        assert y.dtype == dtype
+        results.append([y, *torch.autograd.grad(y.float().square().sum(), [x, *norm.parameters()])])
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+
+
 def test_hook_lists_every_norm():
     names = ["batchnorm", "dyt", "l2norm", "layernorm", "none", "rmsnorm", "scalenorm"]
     assert sorted(register_norms()) == names

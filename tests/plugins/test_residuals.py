@@ -126,6 +126,31 @@ def test_bfloat16_stays_bfloat16(name):
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
 
 
+@pytest.mark.parametrize("name", sorted(register_residuals()))
+def test_runs_under_autocast_near_float32(name):
+    """Forward and backward; the stream itself stays float32, but where no stream passes the sublayers."""
+    chosen = {"block_attnres": {"block_size": 1}}.get(name, {})
+    placement = "post" if name == "deepnorm" else "pre"
+    fields = {**BASE, "layers": 2, "placement": placement, "residual": {name: chosen}, "final_norm": "none"}
+    model = explorer.build(fields, device="cpu")
+    with torch.no_grad():
+        for residual in (part.residual for part in model.stack.parts()):
+            for seed, parameter in enumerate(residual.parameters()):
+                parameter.add_(0.1 * drawn(seed, parameter.numel()).view(parameter.shape))
+    outputs, gradients = [], []
+    for on in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=on):
+            outputs.append(model(drawn(0)))
+        (outputs[-1] * drawn(1)).sum().backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    assert outputs[1].dtype == (torch.bfloat16 if name == "none" else torch.float32)
+    torch.testing.assert_close(outputs[1].float(), outputs[0], rtol=0.05, atol=0.05)
+    for came, wanted in zip(*reversed(gradients), strict=True):
+        assert came.dtype == torch.float32
+        assert (came - wanted).norm() <= 0.05 * wanted.norm() + 0.05
+
+
 def test_placements():
     places = {name: residual.placements for name, residual in register_residuals().items()}
     without_post = ("pre", "sandwich", "res_post", "none")

@@ -11,6 +11,7 @@ from torch import Tensor
 import explorer
 from explorer import RefusedError, UsageError
 from explorer_feedforwards.best_scores import BestScores
+from explorer_feedforwards.router import SCORES as OURS
 from explorer_feedforwards.router import Router
 from explorer_feedforwards.token_table import TokenTable
 
@@ -159,6 +160,58 @@ def test_scores_that_vanish_are_weights_of_zero(score: str) -> None:
         router.linear.bias.fill_(-200.0)
     weights, _ = router(x(), None)
     assert bool(weights.isfinite().all())
+
+
+EXTREME = [-1000.0, -200.0, -104.0, -103.0, -90.0, -87.0, -60.0, -40.0, -39.0, 0.0, 30.0, 1000.0]  # one an expert
+
+
+@pytest.mark.parametrize("renormalise", [True, False])
+@pytest.mark.parametrize("shift", [0.0, -120.0, -2000.0], ids=["all sizes", "far down", "vanished"])
+@pytest.mark.parametrize("score", SCORES)
+def test_gradients_at_extreme_logits(score: str, shift: float, renormalise: bool) -> None:
+    """Finite ones for all experts, chosen or not; and those of float64 where float32 holds the scores."""
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        router = make(best(), score=score, bias=True, renormalise=renormalise).to(dtype)
+        with torch.no_grad():
+            router.linear.weight.mul_(1e-3)
+            router.linear.bias.copy_(torch.tensor(EXTREME) + shift)
+        weights, _ = router(x().to(dtype), None)
+        (weights * torch.tensor([1.0, -20.0, 300.0], dtype=dtype)).sum().backward()
+        gradients.append(router.linear.bias.grad.double())
+    assert bool(gradients[0].isfinite().all())
+    if shift == 0:
+        torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-4)
+
+
+def test_sqrt_softplus_is_its_formula_and_its_slope() -> None:
+    """In float64 by log1p; far down, where its square is no number of float32, it is e^(z / 2)."""
+    values = [-170.0, -104.0, -90.0, -50.0, -40.5, -39.5, -20.0, -1.0, 0.5, 3.0, 50.0, 90.0]
+    z = torch.tensor(values, requires_grad=True)
+    score = OURS["sqrt_softplus"](z)
+    (slope,) = torch.autograd.grad(score.sum(), z)
+    exact = z.detach().double().requires_grad_()
+    formula = (exact.clamp(min=0) + torch.log1p(torch.exp(-exact.abs()))).sqrt()
+    (wanted,) = torch.autograd.grad(formula.sum(), exact)
+    torch.testing.assert_close(score.double(), formula, rtol=1e-5, atol=0)
+    torch.testing.assert_close(slope.double(), wanted, rtol=1e-5, atol=0)
+
+
+def test_a_change_of_dtype_does_not_round_the_selection_bias() -> None:
+    router = make(best(selection_bias=True))
+    router.choice.selection_bias.fill_(1.0001)
+    for dtype in (torch.bfloat16, torch.float16):
+        router.to(dtype)
+        torch.testing.assert_close(router.choice.selection_bias, torch.full((EXPERTS,), 1.0001), rtol=0, atol=0)
+    assert router.linear.weight.dtype == torch.float16
+
+
+def test_logits_are_float32_under_autocast() -> None:
+    router = make(best(), bias=True)
+    wanted = router(x(), None)
+    with torch.autocast("cpu", torch.bfloat16):
+        came = router(x(), None)
+    torch.testing.assert_close(came, wanted, rtol=0, atol=0)
 
 
 MOE = {"experts": 12, "top_k": 3, "hidden": 8}

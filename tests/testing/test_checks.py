@@ -62,6 +62,17 @@ class Dead(Scale):
         return super().forward(x) + 0.0 * self.spare.to(x.dtype)
 
 
+class Noise(Scale):
+    """The sum of a softmax is 1 whatever the weights: their gradients are not zeros, but rounding."""
+
+    def __init__(self, dim):
+        super().__init__(dim)
+        self.spare = nn.Parameter(torch.randn(dim))
+
+    def forward(self, x):
+        return super().forward(x) * (3 * self.spare).softmax(-1).sum()
+
+
 class InTraining(Scale):
     """Statistics over the batch, in training only."""
 
@@ -266,6 +277,7 @@ BREAKS = [  # kind, component, the check that fails, what its message says
     ("norm", OverTokens, "cache_equals_full_pass", "1 + 1 + 1 + 1 + 1 tokens"),
     ("norm", Unused, "gradients", "norm.weight to receive a gradient of shape (16,)"),
     ("norm", Dead, "no_parameter_is_dead", "norm.spare to move the output"),
+    ("norm", Noise, "no_parameter_is_dead", "norm.spare to move the output"),
     ("norm", FalselyIdle, "gradients", "as declared (not so)"),
     ("norm", Unregistered, "state_dict_round_trip", "another seed"),
     ("norm", Transient, "same_on_meta", "to_empty"),
