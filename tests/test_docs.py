@@ -21,14 +21,15 @@ from explorer.report.component_list import component_list
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Fenced:
-    """A fenced block of a page."""
+    """A fenced block of a page; file: the name behind its language, under which a reader saves it."""
 
     language: str
+    file: str | None
     text: str
     line: int
 
@@ -36,7 +37,7 @@ class Fenced:
 def blocks(page: Path) -> Iterator[Fenced]:
     text = page.read_text(encoding="utf-8")
     for match in FENCE.finditer(text):
-        yield Fenced(match[1], match[2], text[: match.start()].count("\n") + 1)
+        yield Fenced(match[1], match[2], match[3], text[: match.start()].count("\n") + 1)
 
 
 @pytest.fixture
@@ -57,7 +58,9 @@ def test_page(page: Path, folder: Path, capsys: pytest.CaptureFixture[str], monk
     names: dict[str, object] = {}
     for block in blocks(page):
         place = f"{page.name}:{block.line}"
-        if block.language == "yaml" and (named := re.match(r"# file: (\S+)", block.text)):
+        if block.file is not None:
+            (folder / block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "yaml" and (named := re.match(r"# file: (\S+)", block.text)):
             (folder / named[1]).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
             exec(compile(block.text, place, "exec"), names)

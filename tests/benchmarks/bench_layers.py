@@ -22,10 +22,7 @@ from torch import Tensor, nn
 
 import explorer
 from explorer.assembly.wiring import Pass
-from tests.parity.families.classic import GPT2
-from tests.parity.families.experts import V3_EXPERTS
-from tests.parity.families.llama_like import ATTENTION, FEEDFORWARD, rope, stack
-from tests.parity.weights import From, Names, rows, tensors, translated
+from tests.parity.families.llama_like import rope
 
 DIM, HEADS, TOKENS, BATCH = 512, 8, 256, 1
 ROUNDS = {"eager": 41, "compiled": 41}
@@ -35,13 +32,12 @@ RESULTS: list[tuple[str, str, str, float, float, float, float, float]] = []
 
 @dataclass(frozen=True)
 class Shape:
-    """A layer of both: our blueprint, their class and config, where our weights come from, how theirs is called."""
+    """A layer of both: our blueprint, their class and config, how theirs is called."""
 
     name: str
     blueprint: Mapping[str, Any]
     architecture: str
     config: Mapping[str, Any]
-    names: Names
     theirs: Callable[[nn.Module], Call]
 
 
@@ -70,25 +66,6 @@ def gpt2_layer(model: nn.Module) -> Call:
 
 
 SIZES = {"hidden_size": DIM, "num_attention_heads": HEADS, "num_hidden_layers": 1, "vocab_size": 16}
-MLA: Names = {
-    "attention.norm": "input_layernorm",
-    "attention.branch.down": rows("self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"),
-    "attention.branch.q_norm": "self_attn.q_a_layernorm",
-    "attention.branch.q_up": "self_attn.q_b_proj",
-    "attention.branch.kv_norm": "self_attn.kv_a_layernorm",
-}
-TABLES: Names = {"embedding.table": "model.embed_tokens", "stack.final_norm": "model.norm", "head.table": "lm_head"}
-
-
-def by_eight_heads(*widths: int) -> Callable[[Tensor], Tensor]:
-    """Their rows, head by head, as all heads' first widths, then all heads' second ones."""
-
-    def apart(weight: Tensor) -> Tensor:
-        parts = weight.unflatten(0, (HEADS, -1)).split(widths, dim=1)
-        return torch.cat([part.flatten(0, 1) for part in parts])
-
-    return apart
-
 
 SHAPES = (
     Shape(
@@ -96,7 +73,6 @@ SHAPES = (
         {"attention": {"gqa": {"kv_heads": 2}}, "feedforward": {"dense": {"hidden": 1408}}},
         "LlamaForCausalLM",
         {**SIZES, "num_key_value_heads": 2, "intermediate_size": 1408, "rms_norm_eps": 1e-6},
-        {**TABLES, **stack({**ATTENTION, **FEEDFORWARD})},
         llama_layer,
     ),
     Shape(
@@ -111,7 +87,6 @@ SHAPES = (
         "GPT2LMHeadModel",
         {"n_embd": DIM, "n_head": HEADS, "n_layer": 1, "n_positions": TOKENS, "vocab_size": 16,
          "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0},
-        {name: theirs for name, theirs in GPT2.items() if "layers.1." not in name},
         gpt2_layer,
     ),
     Shape(
@@ -129,11 +104,6 @@ SHAPES = (
          "qk_nope_head_dim": 64, "v_head_dim": 64, "intermediate_size": 256, "moe_intermediate_size": 256,
          "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5,
          "first_k_dense_replace": 0, "rms_norm_eps": 1e-6, "rope_parameters": rope(10000.0)},
-        {
-            **TABLES,
-            **stack({**MLA, "attention.branch.kv_up": From(("self_attn.kv_b_proj",), by_eight_heads(64, 64)),
-                     "attention.branch.out": "self_attn.o_proj", **V3_EXPERTS}),
-        },
         llama_layer,
     ),
 )  # fmt: skip
@@ -147,7 +117,7 @@ def pair(shape: Shape) -> tuple[Call, Call]:
     theirs = made(config).eval()
     blueprint = {"dim": DIM, "heads": HEADS, "vocab": 16, "layers": 1, **shape.blueprint}
     ours = explorer.build(explorer.load(blueprint), device="cpu").eval()
-    ours.load_state_dict(translated(shape.names, tensors(theirs)))
+    explorer.load_weights(ours, theirs.state_dict())
     layer, run = ours.stack.layers[0], Pass()
     return lambda x: layer(x, run), shape.theirs(theirs)
 

@@ -145,11 +145,28 @@ def test_a_model_without(changes, ignored):
     assert set(explorer.load_weights(built(**changes), llama()).ignored) == ignored
 
 
+def test_heads_of_other_tasks():
+    theirs = {**llama(), "score.weight": torch.ones(2, DIM)}
+    assert "score.weight" in explorer.load_weights(built(head="none"), theirs).ignored
+    assert explorer.load_weights(built(), theirs, strict=False).unexpected == ("score.weight",)
+
+
+def test_gated_queries():
+    """A projection as wide as two of our queries holds each head's gate behind it."""
+    model = built(attention={"gqa": {"kv_heads": 2, "gate": True}})
+    theirs = llama(layer={**LAYER, "self_attn.q_proj.weight": (32, DIM)})
+    explorer.load_weights(model, theirs)
+    q, k, v = (theirs[f"model.layers.1.self_attn.{name}_proj.weight"] for name in "qkv")
+    heads = q.split(4)  # q, gate, q, gate ...
+    expected = torch.cat([*heads[1::2], *heads[::2], k, v])
+    assert_same({"qkv": model.stack.layers[1].attention.branch.qkv.weight}, {"qkv": expected})
+
+
 def test_the_head_of_a_tied_model_may_be_there_or_not():
     theirs = llama()
     del theirs["lm_head.weight"]
     explorer.load_weights(built(tie_embeddings=True), theirs)
-    same = {**theirs, "lm_head.weight": theirs["model.embed_tokens.weight"].clone()}
+    same = {**theirs, "lm_head.weight": theirs["model.embed_tokens.weight"].double()}
     assert explorer.load_weights(built(tie_embeddings=True), same).ignored == ("lm_head.weight",)
 
 
@@ -158,6 +175,7 @@ def test_the_head_of_a_tied_model_may_be_there_or_not():
     [
         "model.rotary_emb.inv_freq",
         "model.layers.0.self_attn.rotary_emb.inv_freq",
+        "model.layers.0.self_attn.rotary_emb.cos_cached",
         "model.layers.2.eh_proj.weight",  # with this one the whole layer
         "model.layers.2.mlp.down_proj.weight",
         "mtp.layers.0.self_attn.q_proj.weight",
@@ -165,7 +183,9 @@ def test_the_head_of_a_tied_model_may_be_there_or_not():
         "h.0.attn.masked_bias",
         "gpt_neox.layers.0.attention.bias",
         "bert.embeddings.position_ids",
+        "embeddings.token_type_ids",
         "cls.predictions.bias",
+        "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
     ],
 )
 def test_leftovers_are_no_errors(leftover):

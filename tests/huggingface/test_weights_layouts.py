@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from explorer.huggingface.weights.families import BERT
 from explorer.huggingface.weights.layouts import (
     beta_decay_apart,
     by_key_head,
@@ -28,9 +29,12 @@ ROWS = [
     (keys_values_apart, {"heads": 2, "nope_dim": 2, "value_dim": 1}, "k00 k01 v0 k10 k11 v1", "k00 k01 k10 k11 v0 v1"),
     (gate_before_queries, {"head_dim": 2, "width": 4}, "q00 q01 g00 g01 q10 q11 g10 g11",
      "g00 g01 g10 g11 q00 q01 q10 q11"),
-    (by_key_head, {"key_heads": 2, "key_dim": 1}, "q0 k0 v0 v1 z0 z1 q1 k1 v2 v3 z2 z3",
+    (gate_before_queries, {"head_dim": 2, "width": 4}, "q00 q01 q10 q11", "q00 q01 q10 q11"),
+    (gate_before_queries, {}, "a b c d", "a b c d"),
+    (by_key_head, {"key_heads": (2, 1)}, "q0 k0 v0 v1 z0 z1 q1 k1 v2 v3 z2 z3",
      "q0 q1 k0 k1 v0 v1 v2 v3 z0 z1 z2 z3"),
-    (beta_decay_apart, {"key_heads": 2, "value_heads": 4}, "b0 b1 a0 a1 b2 b3 a2 a3", "b0 b1 b2 b3 a0 a1 a2 a3"),
+    (beta_decay_apart, {"key_heads": (2, 1), "value_heads": (4, 1)}, "b0 b1 a0 a1 b2 b3 a2 a3",
+     "b0 b1 b2 b3 a0 a1 a2 a3"),
     (halves_swapped, {"head_dim": 4}, "a b c d e f g h", "c d a b g h e f"),
     (differences_together, {"heads": 2}, "x0 x1 y0 y1", "x0 y0 x1 y1"),
 ]  # fmt: skip
@@ -54,6 +58,8 @@ def test_rows(layout, sizes, theirs, ours, shape):
 def test_a_size_that_is_not_there():
     with pytest.raises(ValueError, match="needs `head_dim`, which the model's Identity does not have"):
         halves_swapped(torch.ones(4), place())
+    with pytest.raises(ValueError, match="needs `key_heads`, which the model's Identity does not have"):
+        by_key_head(torch.ones(4), place())
 
 
 def test_axes():
@@ -65,6 +71,11 @@ def test_axes():
     expected = torch.tensor([[[0.0, 4], [2, 6], [1, 5], [3, 7]], [[8, 12], [10, 14], [9, 13], [11, 15]]])
     torch.testing.assert_close(pairs_apart(experts, place()), expected)
     torch.testing.assert_close(pairs_apart(experts[:, 0], place()), expected[..., 0])
+
+
+@pytest.mark.parametrize(("old", "new"), [("gamma", "weight"), ("beta", "bias")])
+def test_old_names_of_bert(old, new):
+    assert BERT.renamed(f"embeddings.LayerNorm.{old}") == f"embeddings.LayerNorm.{new}"
 
 
 A, B = torch.arange(6.0).view(2, 3), torch.ones(2, 3)

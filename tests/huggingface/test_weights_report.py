@@ -143,6 +143,22 @@ def test_quantised_weights(dtype):
     assert mismatch.reason == f"{dtype} are no torch.float32 (quantised weights must be dequantised first)"
 
 
+def test_gated_queries_for_a_model_without_gate():
+    report = refused(built(), llama(layer={**LAYER, "self_attn.q_proj.weight": (32, DIM)}))
+    assert [(mismatch.ours, mismatch.reason) for mismatch in report.shapes] == [
+        (QKV.format(i), "theirs make (48, 16)") for i in range(2)
+    ]
+
+
+def test_many_names_are_cut():
+    layer = {name: shape for name, shape in LAYER.items() if not name.startswith("mlp")}
+    theirs = llama(layer={**layer, "mlp.experts.0.down_proj.weight": (DIM, HIDDEN)})
+    report = refused(built(feedforward={"moe": {"experts": 8, "top_k": 2, "hidden": HIDDEN}}), theirs)
+    line = next(line for line in str(report).splitlines() if "experts.down" in line)
+    assert line.count("down_proj") == 4
+    assert line.endswith("and 3 more (2 of these)")
+
+
 def test_long_reports_are_cut():
     theirs = {**llama(), **{f"extra_{letter}": torch.ones(1) for letter in "abcdefghijklmnop"}}
     lines = str(refused(built(), theirs)).splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 import explorer
 from tests.parity.tasks import DECODER, Question, Task, padded, pieces, question
-from tests.parity.weights import Names, randomise, tensors, translated
+from tests.parity.weights import randomise
 
 VOCAB = 37
 
@@ -22,24 +23,26 @@ VOCAB = 37
 class Family:
     """One architecture, said by a blueprint and by a config of transformers.
 
-    names: where each of our weights comes from. options: of their constructor, beside the config.
-    masked: whether a mask may be given. tokens: of a sequence, more than any window.
-    prepare: gives other values to what of theirs cannot be random.
+    options: of their constructor, beside the config. masked: whether a mask may be given.
+    tokens: of a sequence, more than any window. prepare: gives other values to what of theirs cannot be random.
     """
 
     name: str
     blueprint: Mapping[str, Any]
     architecture: str
     config: Mapping[str, Any]
-    names: Names
     task: Task = DECODER
     options: Mapping[str, Any] = field(default_factory=dict)
     masked: bool = True
-    tokens: int = 12
+    tokens: int = 19
     prepare: Callable[[nn.Module], None] = lambda model: None
 
     def __str__(self) -> str:
         return self.name
+
+
+def ours(family: Family) -> nn.Module:
+    return explorer.build(explorer.load({"vocab": VOCAB, **family.blueprint}), device="cpu").eval()
 
 
 class Pair:
@@ -56,8 +59,8 @@ class Pair:
             self.theirs = made(config, **family.options).eval()
         randomise(self.theirs)
         family.prepare(self.theirs)
-        self.ours = explorer.build(explorer.load({"vocab": VOCAB, **family.blueprint}), device="cpu").eval()
-        self.ours.load_state_dict(translated(family.names, tensors(self.theirs)))
+        self.ours = ours(family)
+        explorer.load_weights(self.ours, self.theirs.state_dict())
 
     @cached_property
     def question(self) -> Question:
@@ -97,8 +100,10 @@ class Pair:
         for model, answer in ((self.theirs, theirs), (self.ours, ours)):
             model.zero_grad()
             (answer * weights).sum().backward()
-        expected = translated(self.family.names, {name: _gradient(t) for name, t in tensors(self.theirs).items()})
-        return {name: (expected[name], _gradient(parameter)) for name, parameter in self.ours.named_parameters()}
+        expected = deepcopy(self.ours)
+        explorer.load_weights(expected, {n: _gradient(t) for n, t in self.theirs.state_dict(keep_vars=True).items()})
+        pairs = zip(expected.named_parameters(), self.ours.parameters(), strict=True)
+        return {name: (theirs.detach(), _gradient(parameter)) for (name, theirs), parameter in pairs}
 
 
 def _gradient(tensor: Tensor) -> Tensor:

@@ -3,73 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from tests.parity.families.llama_like import (
-    ATTENTION,
     BLUEPRINT,
     EPS,
-    LAYER,
     NORM,
-    QK_NORM,
     SIZES,
-    UNTIED,
-    WHOLE_QK_NORM,
     rope,
-    stack,
 )
 from tests.parity.harness import Family
-from tests.parity.weights import From, Names, rows
-
-EXPERTS: Names = {
-    "feedforward.norm": "post_attention_layernorm",
-    "feedforward.branch.router.linear": "mlp.gate",
-    "feedforward.branch.experts.up": "mlp.experts.gate_up_proj",
-    "feedforward.branch.experts.down": "mlp.experts.down_proj",
-}
-SELECTION_BIAS: Names = {"feedforward.branch.router.choice.selection_bias": "mlp.gate.e_score_correction_bias"}
-
-
-def shared(theirs: str) -> Names:
-    """Their shared expert."""
-    return {
-        "feedforward.branch.shared.expert.up": rows(f"{theirs}.gate_proj", f"{theirs}.up_proj"),
-        "feedforward.branch.shared.expert.down": f"{theirs}.down_proj",
-    }
 
 
 def moe(**parameters: Any) -> Mapping[str, Any]:
     return {"moe": {"experts": 6, "top_k": 2, "hidden": 24, **parameters}}
 
 
-def by_head(*widths: int) -> Any:
-    """Rows that hold such widths for each of four heads, as all heads' first widths, then all heads' second ones."""
-
-    def apart(weight: Tensor) -> Sequence[Tensor]:
-        return [part.flatten(0, 1) for part in weight.unflatten(0, (4, -1)).split(widths, dim=1)]
-
-    return lambda weight: torch.cat(apart(weight))
-
-
-MLA: Names = {
-    "attention.norm": "input_layernorm",
-    "attention.branch.kv_norm": "self_attn.kv_a_layernorm",
-    "attention.branch.kv_up": From(("self_attn.kv_b_proj",), by_head(8, 6)),
-    "attention.branch.out": "self_attn.o_proj",
-}
-MLA_LATENT_Q: Names = {
-    **MLA,
-    "attention.branch.down": rows("self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"),
-    "attention.branch.q_norm": "self_attn.q_a_layernorm",
-    "attention.branch.q_up": "self_attn.q_b_proj",
-}
-MLA_PLAIN_Q: Names = {**MLA, "attention.branch.down": rows("self_attn.q_proj", "self_attn.kv_a_proj_with_mqa")}
-V3_DENSE = {name: theirs for name, theirs in LAYER.items() if name.startswith("feedforward")}
-V3_EXPERTS = {**EXPERTS, **SELECTION_BIAS, **shared("mlp.shared_experts")}
 V3_BLUEPRINT = {
     **BLUEPRINT,
     "position": {"rope": {"pairing": "interleaved"}},
@@ -106,24 +56,6 @@ THEIR_YARN = rope(
 # the quotient of the two into the rotation.
 MSCALE, MSCALE_ROTATION = 0.1 * math.log(4) + 1, (0.1 * 0.7 * math.log(4) + 1) / (0.1 * math.log(4) + 1)
 
-
-def columns_apart(weight: Tensor) -> Tensor:
-    """(experts, [dim,] gate and up in turn), as (experts, [gate | up] [, dim])."""
-    weight = weight.mT if weight.ndim == 3 else weight
-    return torch.cat([weight[:, ::2], weight[:, 1::2]], dim=1)
-
-
-GPT_OSS: Names = {
-    **ATTENTION,
-    "attention.branch.sinks": "self_attn.sinks",
-    "feedforward.norm": "post_attention_layernorm",
-    "feedforward.branch.router.linear": "mlp.router",
-    "feedforward.branch.experts.up": From(("mlp.experts.gate_up_proj",), columns_apart),
-    "feedforward.branch.experts.up_bias": From(("mlp.experts.gate_up_proj_bias",), columns_apart),
-    "feedforward.branch.experts.down": From(("mlp.experts.down_proj",), lambda weight: weight.mT),
-    "feedforward.branch.experts.down_bias": "mlp.experts.down_proj_bias",
-}
-
 EXPERT_FAMILIES = (
     Family(
         "mixtral",
@@ -131,7 +63,6 @@ EXPERT_FAMILIES = (
         "MixtralForCausalLM",
         {**SIZES, "intermediate_size": 24, "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": None,
          "rope_parameters": rope(10000.0)},
-        {**UNTIED, **stack(*[{**ATTENTION, **EXPERTS}] * 2)},
     ),
     Family(
         "qwen3-moe",
@@ -139,7 +70,6 @@ EXPERT_FAMILIES = (
         "Qwen3MoeForCausalLM",
         {**SIZES, "head_dim": 10, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
          "norm_topk_prob": True, "rope_parameters": rope(10000.0)},
-        {**UNTIED, **stack(*[{**ATTENTION, **QK_NORM, **EXPERTS}] * 2)},
     ),
     Family(
         "olmoe",
@@ -151,7 +81,6 @@ EXPERT_FAMILIES = (
         "OlmoeForCausalLM",
         {**SIZES, "intermediate_size": 24, "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": False,
          "rope_parameters": rope(10000.0)},
-        {**UNTIED, **stack(*[{**ATTENTION, **WHOLE_QK_NORM, **EXPERTS}] * 2)},
     ),
     Family(
         "deepseek-v3",
@@ -163,14 +92,12 @@ EXPERT_FAMILIES = (
         },
         "DeepseekV3ForCausalLM",
         {**V3_CONFIG, "q_lora_rank": 12, "rope_parameters": {**THEIR_YARN, "mscale": 0.7, "mscale_all_dim": 1.0}},
-        {**UNTIED, **stack({**MLA_LATENT_Q, **V3_DENSE}, {**MLA_LATENT_Q, **V3_EXPERTS})},
     ),
     Family(
         "deepseek-v3-plain-q",
         {**V3_BLUEPRINT, "attention": {"mla": MLA_SIZES}},
         "DeepseekV3ForCausalLM",
         {**V3_CONFIG, "q_lora_rank": None, "rope_parameters": rope(10000.0)},
-        {**UNTIED, **stack({**MLA_PLAIN_Q, **V3_DENSE}, {**MLA_PLAIN_Q, **V3_EXPERTS})},
     ),
     Family(
         "deepseek-v2",
@@ -186,7 +113,6 @@ EXPERT_FAMILIES = (
         {**SIZES, "num_key_value_heads": 4, "q_lora_rank": 12, **THEIR_MLA, "moe_intermediate_size": 24,
          "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3, "topk_method": "group_limited_greedy",
          "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.0, "rope_parameters": rope(10000.0)},
-        {**UNTIED, **stack(*[{**MLA_LATENT_Q, **EXPERTS, **shared("mlp.shared_experts")}] * 2)},
     ),
     Family(
         "gpt-oss",
@@ -204,6 +130,5 @@ EXPERT_FAMILIES = (
         "GptOssForCausalLM",
         {**SIZES, "head_dim": 8, "intermediate_size": 24, "num_local_experts": 6, "num_experts_per_tok": 2,
          "sliding_window": 5, "swiglu_limit": 0.7, "rope_parameters": {**THEIR_YARN, "truncate": False}},
-        {**UNTIED, **stack(GPT_OSS, GPT_OSS)},
     ),
 )  # fmt: skip
