@@ -50,7 +50,7 @@ def _heads(row: Row) -> str:
     resolved = row.combination["resolved"]
     resolved = resolved if "heads" in resolved else resolved.get("decoder") or {}
     attention = resolved.get("attention")
-    parameters = next(iter(attention.values()), {}) if isinstance(attention, dict) else {}
+    parameters: dict[str, object] = next(iter(attention.values()), {}) if isinstance(attention, dict) else {}
     kv_heads = parameters.get("kv_heads")
     return f"{resolved.get('heads')}/{kv_heads}" if kv_heads else str(resolved.get("heads"))
 

@@ -119,9 +119,10 @@ HYBRIDS = (
             "activation": {"swiglu_clamped": {"limit": 0.7}},
             "blocks": {
                 "window": v4_block("hca", v4_rope(1000), {"select": "token"}, ratio=None),
+                # With few heads most scores are exactly 0; among equal ones theirs takes any, ours the newest.
                 "csa": v4_block(
                     "csa", v4_rope(100, scaling={"yarn": YARN}), {"selection_bias": True},
-                    ratio=4, index_heads=2, index_dim=12, index_top_k=2,
+                    ratio=4, index_heads=16, index_dim=12, index_top_k=2,
                 ),
                 "hca": v4_block("hca", v4_rope(100, scaling={"yarn": YARN}), {"selection_bias": True}, ratio=6),
             },
@@ -129,7 +130,7 @@ HYBRIDS = (
         },
         "DeepseekV4ForCausalLM",
         {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 16, "q_lora_rank": 12,
-         "rms_norm_eps": EPS, "sliding_window": 5, "o_groups": 2, "o_lora_rank": 6, "index_n_heads": 2,
+         "rms_norm_eps": EPS, "sliding_window": 5, "o_groups": 2, "o_lora_rank": 6, "index_n_heads": 16,
          "index_head_dim": 12, "index_topk": 2, "hc_mult": 3, "n_routed_experts": 6, "num_experts_per_tok": 2,
          "moe_intermediate_size": 24, "swiglu_limit": 0.7, "hc_sinkhorn_iters": 3,
          "hc_eps": 0.0,  # 1e-6 in V4, where ours adds nothing to sigmoids and sums: it moves outputs by about that
