@@ -32,6 +32,13 @@ class DeclaresReach(Protocol):
     beyond_window: str
 
 
+@runtime_checkable
+class DeclaresPadding(Protocol):
+    """An attention that takes no masks but those of padding, broadcastable to (B, 1, 1, S); `padding_only` says why."""
+
+    padding_only: str
+
+
 def idle_parameters(model: nn.Module) -> dict[str, str]:
     """{name of a parameter in `model`: why it gets no gradient}, as its modules declare."""
     found: dict[str, str] = {}
@@ -57,3 +64,8 @@ def leaks_within(model: nn.Module) -> list[str]:
 def beyond_window(model: nn.Module) -> str | None:
     """What an attention in a model declares to read beyond its window; None: nothing."""
     return next((module.beyond_window for module in model.modules() if isinstance(module, DeclaresReach)), None)
+
+
+def padding_only(model: nn.Module) -> str | None:
+    """Why an attention in a model takes masks of padding only; None: all of them take any mask."""
+    return next((module.padding_only for module in model.modules() if isinstance(module, DeclaresPadding)), None)

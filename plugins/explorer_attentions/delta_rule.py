@@ -3,9 +3,11 @@
 import torch
 from torch import Tensor
 
-from explorer import CacheView
-from explorer_attentions.chunks import grid, in_chunks, wide
+from explorer import CacheView, without_autocast
+from explorer_attentions.carry import carry
+from explorer_attentions.chunks import halving_grid, in_chunks, wide
 from explorer_attentions.delta_chunks import Chunks, by_channel, by_head, spread
+from explorer_attentions.padding import without
 
 
 def unit(x: Tensor, length: float = 1.0) -> Tensor:
@@ -14,21 +16,32 @@ def unit(x: Tensor, length: float = 1.0) -> Tensor:
     return x * (torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6) * length)
 
 
-def remember(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, cache: CacheView | None) -> Tensor:
+def remember(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    log_decay: Tensor,
+    cache: CacheView | None,
+    hidden: Tensor | None = None,
+) -> Tensor:
     """`delta_rule` from the state that the cache holds, zero at first, and back into it; tensors (B, T, heads, width).
 
-    The state (B, heads, K, V) is float32 whatever the dtype of the model and of the cache: it sums up the whole text.
+    The state (B, heads, K, V) is float32 whatever the dtype of the model, of the cache and of autocast: it sums up the
+    whole text. hidden: of `padding`; such a token neither writes nor lets anything decay.
     """
     q, k, v, beta, log_decay = (wide(t).transpose(1, 2) for t in (q, k, v, beta, log_decay))
+    beta, log_decay = without(beta, hidden), without(log_decay, hidden)
 
     def empty() -> Tensor:
         return v.new_zeros(*v.shape[:2], k.shape[-1], v.shape[-1])
 
     state = empty() if cache is None else cache.state("state", empty)
-    y, state = delta_rule(q, k, v, beta, log_decay, state)
+    with without_autocast(v):
+        y, state = delta_rule(q, k, v, beta, log_decay, state)
     if cache is not None:
         cache.replace(state=state)
-    return y.transpose(1, 2)  # (B, T, heads, V)
+    return y  # (B, T, heads, V)
 
 
 def delta_rule(
@@ -38,16 +51,18 @@ def delta_rule(
 
     Yang, Kautz & Hatamizadeh 2024, arXiv:2412.06464. q, k (B, key_heads, T, K), v (B, heads, T, V), each of q and k for
     heads / key_heads consecutive ones; beta (B, heads, T, 1); log_decay <= 0, (B, heads, T, 1), or (B, heads, T, K) for
-    decays by channel (Kimi Linear, arXiv:2510.26692); state (B, heads, K, V). Returns y (B, heads, T, V) and the state.
+    decays by channel (Kimi Linear, arXiv:2510.26692); state (B, heads, K, V). Returns y (B, T, heads, V) and the state.
 
-    A single token takes the recurrence; longer texts go chunk by chunk, equal to it.
+    A single token takes the recurrence; longer texts go chunk by chunk, equal to it. Products count as they are done:
+    of a chunk all C^2 pairs of tokens, those that look ahead included; of the last one also the zeros that fill it.
     """
     T = v.shape[2]
     if T == 1:
-        return _step(q, k, v, beta, log_decay, state)
-    parts = (in_chunks(t, *grid(T)) for t in (q, k, v, beta, log_decay))
+        y, state = _step(q, k, v, beta, log_decay, state)
+        return y.transpose(1, 2), state
+    parts = (in_chunks(t, *halving_grid(T)) for t in (q, k, v, beta, log_decay))
     y, state = _carried((by_head if log_decay.shape[-1] == 1 else by_channel)(*parts), state)
-    return y.flatten(2, 3)[:, :, :T], state
+    return y.flatten(2, 3).transpose(1, 2)[:, :T], state
 
 
 def _step(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,13 +76,9 @@ def _step(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, stat
 
 def _carried(chunks: Chunks, state: Tensor) -> tuple[Tensor, Tensor]:
     """y (B, heads, n, C, V) and the last state. Only what needs the state before is done chunk by chunk."""
-    shape = state.shape
-    before, new = [], []
-    state = state.flatten(0, 1)
-    turns = (chunks.erase, chunks.write, chunks.keep.transpose(-1, -2), chunks.decay.unsqueeze(-1))
-    for erase, write, keep, decay in zip(*(t.flatten(0, 1).unbind(1) for t in turns), strict=True):
-        before.append(state)
-        new.append(torch.baddbmm(write, erase, state, alpha=-1))  # (B heads, C, V)
-        state = torch.baddbmm(decay * state, keep, new[-1])  # (B heads, K, V)
-    states, values = (torch.stack(parts, dim=1).unflatten(0, shape[:2]) for parts in (before, new))
-    return chunks.read @ states + chunks.scores @ values, state.unflatten(0, shape[:2])
+    heads = state.shape[:2]
+    turns = (chunks.erase, chunks.write, chunks.keep.transpose(-1, -2), chunks.decay.unsqueeze(-1), state)
+    erase, write, keep, decay, state = (t.flatten(0, 1) for t in turns)
+    states, new, last = carry(erase, write, keep, decay, state)
+    states, new = states.unflatten(0, heads), new.unflatten(0, heads)
+    return chunks.read @ states + chunks.scores @ new, last.unflatten(0, heads)

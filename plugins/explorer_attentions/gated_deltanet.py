@@ -1,5 +1,6 @@
+import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from explorer_attentions.chunks import wide
 from explorer_attentions.delta_rule import remember, unit
 from explorer_attentions.gated_norm import GatedRMSNorm
 from explorer_attentions.log_decay import LogDecay
+from explorer_attentions.padding import PADDING_ONLY, hidden
 from explorer_attentions.short_conv import ShortConvolution
 
 
@@ -23,6 +25,8 @@ class GatedDeltaNet(nn.Module):
     conv: tokens that the convolution sees. key_heads, value_heads: off: heads; key head i serves the value heads from
     i value_heads / key_heads on. key_dim, value_dim: of a head, off: head_dim.
     """
+
+    padding_only: ClassVar[str] = PADDING_ONLY
 
     def __init__(
         self,
@@ -40,24 +44,28 @@ class GatedDeltaNet(nn.Module):
         key_heads, value_heads = key_heads or heads, value_heads or heads
         if value_heads % key_heads:
             raise ValueError(f"value_heads {value_heads} must divide by key_heads {key_heads}")
-        self.key_heads, self.value_heads, self.key_dim = key_heads, value_heads, key_dim or head_dim
-        keys, values = key_heads * self.key_dim, value_heads * (value_dim or head_dim)
+        self.key_heads, self.value_heads = (key_heads, key_dim or head_dim), (value_heads, value_dim or head_dim)
+        keys, values = math.prod(self.key_heads), math.prod(self.value_heads)
         self.widths = (2 * keys + values, values, value_heads, value_heads)
         self.qkv_widths = (keys, keys, values)
         self.inputs = nn.Linear(dim, sum(self.widths), bias=False)
         self.conv = ShortConvolution(self.widths[0], conv)
         self.decay = LogDecay(value_heads, 1)
-        self.norm = GatedRMSNorm(values // value_heads, 1e-6, "silu")
+        self.norm = GatedRMSNorm(self.value_heads[1], 1e-6, "silu")
         self.out = nn.Linear(values, dim, bias=False)
 
-    def forward(self, x: Tensor, cache: CacheView | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None, cache: CacheView | None = None) -> Tensor:
+        if not x.shape[1]:
+            return x
+        padding = hidden(mask, x, cache)
         qkv, gate, beta, decay = self.inputs(x).split(self.widths, dim=-1)
-        q, k, v = self.conv(qkv, cache).split(self.qkv_widths, dim=-1)
-        q, k = (t.unflatten(-1, (self.key_heads, -1)) for t in (q, k))
-        v, gate, beta, decay = (t.unflatten(-1, (self.value_heads, -1)) for t in (v, gate, beta, decay))
-        y = remember(unit(q, self.key_dim**-0.5), unit(k), v, wide(beta).sigmoid(), self.decay(decay), cache)
+        q, k, v = self.conv(qkv, cache, padding).split(self.qkv_widths, dim=-1)
+        q, k = (t.unflatten(-1, self.key_heads) for t in (q, k))
+        v, gate = (t.unflatten(-1, self.value_heads) for t in (v, gate))
+        beta, decay = wide(beta).sigmoid().unsqueeze(-1), self.decay(decay.unsqueeze(-1))
+        y = remember(unit(q, self.key_heads[1] ** -0.5), unit(k), v, beta, decay, cache, padding)
         return self.out(self.norm(y, gate).flatten(2))  # (B, T, dim)
 
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
-        keys, _, values = self.qkv_widths
-        return {"value": [self.inputs.weight[2 * keys :][:values]], "input": [], "output": [self.out.weight]}
+        # No values: the norm behind the state takes any scale out of them.
+        return {"value": [], "input": [], "output": [self.out.weight]}

@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Lt
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from explorer_attentions.chunks import wide
 from explorer_attentions.delta_rule import remember, unit
 from explorer_attentions.gated_norm import GatedRMSNorm
 from explorer_attentions.log_decay import LogDecay
+from explorer_attentions.padding import PADDING_ONLY, hidden
 from explorer_attentions.short_conv import ShortConvolution
 
 
@@ -25,6 +26,8 @@ class KimiDeltaAttention(nn.Module):
     which is then decay_floor sigmoid(exp(a_log) (f + dt)). out_gate: one map of x, or two over head_dim channels.
     """
 
+    padding_only: ClassVar[str] = PADDING_ONLY
+
     def __init__(
         self,
         dim: int,
@@ -38,7 +41,7 @@ class KimiDeltaAttention(nn.Module):
     ):
         super().__init__()
         width, rank = heads * head_dim, decay_rank or head_dim
-        self.heads, self.head_dim = heads, head_dim
+        self.heads = (heads, head_dim)
         self.widths = (3 * width, head_dim if out_gate == "low_rank" else width, heads, rank)
         self.inputs = nn.Linear(dim, sum(self.widths), bias=False)
         self.gate = nn.Linear(head_dim, width, bias=False) if out_gate == "low_rank" else nn.Identity()
@@ -48,15 +51,17 @@ class KimiDeltaAttention(nn.Module):
         self.norm = GatedRMSNorm(head_dim, 1e-5, "sigmoid")
         self.out = nn.Linear(width, dim, bias=False)
 
-    def forward(self, x: Tensor, cache: CacheView | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None, cache: CacheView | None = None) -> Tensor:
+        if not x.shape[1]:
+            return x
+        padding = hidden(mask, x, cache)
         qkv, gate, beta, decay = self.inputs(x).split(self.widths, dim=-1)
-        split = (self.heads, -1)
-        q, k, v = (t.unflatten(-1, split) for t in self.conv(qkv, cache).chunk(3, dim=-1))
-        log_decay = self.decay(self.decay_up(decay).unflatten(-1, split))
+        q, k, v = (t.unflatten(-1, self.heads) for t in self.conv(qkv, cache, padding).chunk(3, dim=-1))
+        log_decay = self.decay(self.decay_up(decay).unflatten(-1, self.heads))
         beta = wide(beta).sigmoid().unsqueeze(-1)
-        y = remember(unit(q, self.head_dim**-0.5), unit(k), v, beta, log_decay, cache)
-        return self.out(self.norm(y, self.gate(gate).unflatten(-1, split)).flatten(2))  # (B, T, dim)
+        y = remember(unit(q, self.heads[1] ** -0.5), unit(k), v, beta, log_decay, cache, padding)
+        return self.out(self.norm(y, self.gate(gate).unflatten(-1, self.heads)).flatten(2))  # (B, T, dim)
 
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
-        width = self.heads * self.head_dim
-        return {"value": [self.inputs.weight[2 * width :][:width]], "input": [], "output": [self.out.weight]}
+        # No values: the norm behind the state takes any scale out of them.
+        return {"value": [], "input": [], "output": [self.out.weight]}

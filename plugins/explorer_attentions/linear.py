@@ -1,13 +1,13 @@
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from explorer import CacheView, Position
-from explorer_attentions.chunks import grid, in_chunks, wide
-from explorer_attentions.steps import in_heads
+from explorer import CacheView, Position, without_autocast
+from explorer_attentions.chunks import even_grid, in_chunks, wide
+from explorer_attentions.padding import PADDING_ONLY, hidden, without
 
 _LEAST = 1e-6
 
@@ -23,8 +23,12 @@ class LinearAttention(nn.Module):
     features in the numerator alone (Su et al. 2021, arXiv:2104.09864, eq. 19) keeps scores a function of the distance,
     but divides by sums that may vanish where the numerator does not. A position that adds to the scores is refused.
 
+    A hidden token (padding) has features of 0.
+
     feature_map: phi, elu(x) + 1 or relu(x).
     """
+
+    padding_only: ClassVar[str] = PADDING_ONLY
 
     def __init__(
         self,
@@ -44,17 +48,22 @@ class LinearAttention(nn.Module):
             raise ValueError(f"linear attention has no scores to which the position {name} could add its bias")
         self.qkv = nn.Linear(dim, 3 * heads * head_dim, bias=bias in (True, "qkv"))
         self.out = nn.Linear(heads * head_dim, dim, bias=bias in (True, "out"))
-        self.head_dim, self.causal, self.features = head_dim, causal, _FEATURES[feature_map]
+        self.heads, self.causal, self.features = (heads, head_dim), causal, _FEATURES[feature_map]
 
-    def forward(self, x: Tensor, cache: CacheView | None = None) -> Tensor:
-        q, k, v = (in_heads(wide(t), self.head_dim) for t in self.qkv(x).chunk(3, dim=-1))
+    def forward(self, x: Tensor, mask: Tensor | None = None, cache: CacheView | None = None) -> Tensor:
+        if not x.shape[1]:
+            return x
+        padding = hidden(mask, x, cache)
+        q, k, v = (wide(t).unflatten(-1, self.heads).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
         offset = 0 if cache is None else cache.offset
         positions = torch.arange(offset, offset + x.shape[1], device=x.device)
         q, k = (self.features(self.position[0].rotate(t, positions)) for t in (q, k))
-        y = self._values(q, k, v, cache)  # (B, heads, T, V)
-        # The denominator normalises as a softmax's does: element by element, no matrix product of the cost's kind.
-        y = y / (q * self._keys(k, cache)).sum(-1, keepdim=True).clamp_min(_LEAST)
-        return self.out(y.transpose(1, 2).flatten(2).to(x.dtype))  # (B, T, dim)
+        k = without(k, padding)
+        with without_autocast(x):
+            y = self._values(q, k, v, cache)  # (B, T, heads, V)
+            # The denominator normalises as a softmax's does: element by element, no matrix product of the cost's kind.
+            y = y / (q * self._keys(k, cache)).sum(-1, keepdim=True).clamp_min(_LEAST).transpose(1, 2)
+        return self.out(y.flatten(2).to(x.dtype))  # (B, T, dim)
 
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         value = self.qkv.weight[-self.out.in_features :]
@@ -71,9 +80,9 @@ class LinearAttention(nn.Module):
         return total
 
     def _values(self, q: Tensor, k: Tensor, v: Tensor, cache: CacheView | None) -> Tensor:
-        """q^T times the sum of k v^T that it sees."""
+        """q^T times the sum of k v^T that it sees, (B, T, heads, V)."""
         if not self.causal:
-            return q @ (k.transpose(-1, -2) @ v)
+            return (q @ (k.transpose(-1, -2) @ v)).transpose(1, 2)
 
         def empty() -> Tensor:
             return v.new_zeros(*v.shape[:2], k.shape[-1], v.shape[-1])
@@ -87,19 +96,21 @@ class LinearAttention(nn.Module):
 def accumulated(q: Tensor, k: Tensor, v: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """y_t = q_t^T S_t, S_t = S_{t-1} + k_t v_t^T: q, k (B, heads, T, K), v (B, heads, T, V), state (B, heads, K, V).
 
-    A single token takes the recurrence; longer texts are read in chunks, whose states are one cumulative sum.
+    Returns y (B, T, heads, V) and the last state. A single token takes the recurrence; longer texts are read in chunks,
+    whose states are one cumulative sum. Products count as they are done: all C^2 pairs of tokens of a chunk, those that
+    look ahead included, and the few places that stay empty.
     """
     T = q.shape[2]
     if T == 1:
         state = torch.addcmul(state, k.transpose(-1, -2), v)
-        return q @ state, state
-    q, k, v = (in_chunks(t, *grid(T)) for t in (q, k, v))
+        return (q @ state).transpose(1, 2), state
+    q, k, v = (in_chunks(t, *even_grid(T)) for t in (q, k, v))
     state = state.unsqueeze(2)  # (B, heads, n, K, V)
     after = state + (k.transpose(-1, -2) @ v).cumsum(2)
     before = torch.cat([state, after[:, :, :-1]], dim=2)
     y = (q @ k.transpose(-1, -2)).tril() @ v + q @ before
     last = after[:, :, -1].clone()  # a copy: a view would keep the states of all chunks alive
-    return y.flatten(2, 3)[:, :, :T], last
+    return y.flatten(2, 3).transpose(1, 2)[:, :T], last
 
 
 def _elu(x: Tensor) -> Tensor:

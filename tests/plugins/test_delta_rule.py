@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from explorer_attentions.chunks import grid
+from explorer_attentions.carry import carry
+from explorer_attentions.chunks import halving_grid
 from explorer_attentions.delta_chunks import unit_inverse
 from explorer_attentions.delta_rule import delta_rule
 
@@ -46,7 +47,7 @@ def recurrence(q, k, v, beta, log_decay, state):
         held = torch.einsum("bhkv,bhk->bhv", state, k[:, :, t])
         state = state + torch.einsum("bhk,bhv->bhkv", k[:, :, t], beta[:, :, t] * (v[:, :, t] - held))
         outputs.append(torch.einsum("bhkv,bhk->bhv", state, q[:, :, t]))
-    return torch.stack(outputs, dim=2), state
+    return torch.stack(outputs, dim=1), state
 
 
 def close(came, wanted, **tolerance):
@@ -70,7 +71,7 @@ def test_a_text_in_pieces_equals_the_whole(layout, cuts):
         y, state = delta_rule(*(t[:, :, start : start + size] for t in tokens), state)
         outputs.append(y)
         start += size
-    close((torch.cat(outputs, dim=2), state), whole, rtol=1e-10, atol=1e-12)
+    close((torch.cat(outputs, dim=1), state), whole, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("T", [5, 65])
@@ -145,6 +146,23 @@ def test_a_key_seen_again_is_corrected_not_added():
     assert state.flatten().tolist() == [3, 1, 0, 0, 0, 0]
 
 
-def test_chunks_are_powers_of_two_up_to_64():
-    grids = {1: (1, 1), 2: (1, 2), 3: (1, 4), 5: (1, 8), 33: (1, 64), 64: (1, 64), 65: (2, 64), 1000: (16, 64)}
-    assert {T: grid(T) for T in grids} == grids
+def test_chunks_are_halved_down_to_tokens():
+    grids = {0: (1, 4), 2: (1, 4), 4: (1, 4), 5: (1, 16), 17: (1, 64), 64: (1, 64), 65: (2, 64), 1000: (16, 64)}
+    assert {T: halving_grid(T) for T in grids} == grids
+
+
+@pytest.mark.parametrize("channels", [1, KEY])
+def test_the_loop_as_one_operator_has_the_values_and_gradients_of_the_loop(channels):
+    """A compiler gets it as an operator, whose backward is written by hand."""
+    sizes = ((3, 4, 5, KEY), (3, 4, 5, VALUE), (3, 4, KEY, 5), (3, 4, channels, 1), (3, KEY, VALUE))
+    generator = torch.Generator().manual_seed(0)
+    given = [torch.randn(size, dtype=torch.float64, generator=generator).requires_grad_() for size in sizes]
+    weights = [torch.randn(out.shape, dtype=torch.float64, generator=generator) for out in carry(*given)]
+
+    def with_gradients(out):
+        return out, torch.autograd.grad(sum((o * w).sum() for o, w in zip(out, weights, strict=True)), given)
+
+    operator = torch.ops.explorer_attentions.carry
+    (came, to_came), (wanted, to_wanted) = with_gradients(operator(*given, None, False)), with_gradients(carry(*given))
+    close((*came, *to_came), (*wanted, *to_wanted), rtol=1e-12, atol=1e-12)
+    torch.library.opcheck(operator.default, (*given, None, False))

@@ -179,7 +179,6 @@ def test_the_state_keeps_no_text_alive():
 def test_bfloat16_stays_near_float32():
     layer = built(**QWEN)
     half = built(**QWEN).to(torch.bfloat16)
-    half.decay.float()
     x = drawn(B, 130, DIM).bfloat16()
     out = half(x)
     assert out.dtype == torch.bfloat16
@@ -200,14 +199,15 @@ def test_sizes_that_do_not_fit_are_refused():
         GatedDeltaNet(DIM, HEADS, HEAD_DIM, value_heads=6)
 
 
-def test_branch_weights_are_the_rows_of_the_values():
-    layer = built(**QWEN)
-    branches = layer.branch_weights()
-    (value,), (output,) = branches["value"], branches["output"]
-    keys, values = 2 * QWEN["key_heads"] * QWEN["key_dim"], QWEN["value_heads"] * QWEN["value_dim"]
-    assert value.data_ptr() == layer.inputs.weight[keys:].data_ptr()
-    assert value.shape == (values, DIM)
-    assert output is layer.out.weight
+def test_only_the_output_scales_what_the_branch_adds():
+    """The norm behind the state takes any scale out of the values: they are not offered to be scaled."""
+    layer, x = built(**QWEN), drawn(B, 5, DIM)
+    out, keys = layer(x), 2 * QWEN["key_heads"] * QWEN["key_dim"]
+    assert layer.branch_weights() == {"value": [], "input": [], "output": [layer.out.weight]}
+    with torch.no_grad():
+        layer.inputs.weight[keys:][: QWEN["value_heads"] * QWEN["value_dim"]] *= 100
+        scaled = layer(x)
+    assert scaled.norm() < 2 * out.norm()
 
 
 # the short convolution

@@ -235,7 +235,6 @@ def test_the_state_is_float32_and_does_not_grow():
 @torch.no_grad()
 def test_bfloat16_stays_near_float32(name):
     layer, half = built(**VARIANTS[name]), built(**VARIANTS[name]).to(torch.bfloat16)
-    half.decay.float()
     x = drawn(B, 130, DIM).bfloat16()
     out, wanted = half(x), layer(x.float())
     assert out.dtype == torch.bfloat16
@@ -249,11 +248,12 @@ def test_rates_stay_float32_in_a_bfloat16_model():
     assert kept == {"a_log", "dt"}
 
 
-@pytest.mark.parametrize("out_gate", ["low_rank", "full"])
-def test_branch_weights_are_the_rows_of_the_values(out_gate):
-    layer = built(out_gate=out_gate)
-    branches = layer.branch_weights()
-    (value,), (output,) = branches["value"], branches["output"]
-    assert value.data_ptr() == layer.inputs.weight[2 * WIDTH :].data_ptr()
-    assert value.shape == (WIDTH, DIM)
-    assert output is layer.out.weight
+def test_only_the_output_scales_what_the_branch_adds():
+    """The norm behind the state takes any scale out of the values: they are not offered to be scaled."""
+    layer, x = built(), drawn(B, 5, DIM)
+    out = layer(x)
+    assert layer.branch_weights() == {"value": [], "input": [], "output": [layer.out.weight]}
+    with torch.no_grad():
+        layer.inputs.weight[2 * WIDTH :][:WIDTH] *= 100
+        scaled = layer(x)
+    assert scaled.norm() < 2 * out.norm()

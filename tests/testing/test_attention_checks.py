@@ -106,6 +106,23 @@ class FirstColumns(Fair):
         return mask[..., :S]
 
 
+class FirstColumn(Fair):
+    """Reads the first columns of padding as those of the new tokens, as if the cache held nothing."""
+
+    def keep(self, q, k):
+        self.new = q.shape[-2]
+        return super().keep(q, k)
+
+    def wanted(self, mask, S):
+        return F.pad(mask[..., : self.new], (S - self.new, 0), value=True) if mask.shape[-2] == 1 else mask
+
+
+class SaysPaddingOnly(Fair):
+    """Takes any mask."""
+
+    padding_only = "so it says"
+
+
 class TopLeft(Fair):
     """Aligns the causal triangle top-left, as SDPA's is_causal does."""
 
@@ -182,7 +199,10 @@ BREAKS = [  # attention, the check that fails, what its message says
     (NanRows, "masked_out_row", "finite outputs"),
     (MeanOfAllValues, "masked_out_row", "the query sees none of them"),
     (FlatMasksOnly, "mask_broadcasts", "broadcast"),
+    (IgnoresMask, "padding_hides", "of padding"),
+    (SaysPaddingOnly, "padding_hides", "to be refused"),
     (FirstColumns, "cache_equals_full_pass_under_a_mask", "through the cache"),
+    (FirstColumn, "cache_equals_full_pass_under_padding", "through the cache"),
     (TopLeft, "cache_equals_full_pass", "through the cache"),
     (NoTriangle, "hides_the_future", "to stay as they are when token 1 changes"),
     (NoTriangle, "causal_is_a_mask", "under a triangular mask"),

@@ -51,9 +51,11 @@ CHECKS: Mapping[str, tuple[Check, ...]] = MappingProxyType(
         "attention": _checks(
             decoding.cache_equals_full_pass_in_a_window,
             decoding.cache_equals_full_pass_under_a_mask,
+            decoding.cache_equals_full_pass_under_padding,
             masks.masked_out_row,
             masks.mask_hides,
             masks.mask_broadcasts,
+            masks.padding_hides,
             masks.window_hides,
             masks.centred_window_hides,
             masks.causal_is_a_mask,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from explorer.assembly.declared import padding_only
 from explorer.assembly.model import BlockModule, Model
 from explorer.testing.expect import expect_close, not_declared
 from explorer.testing.toy import BATCH, TOKENS, Toy, ids
@@ -39,6 +40,14 @@ def cache_equals_full_pass_under_a_mask(toy: Toy) -> None:
         expect_decodes(toy.model(_WINDOW).eval(), mask=hide_column(1))
 
 
+@torch.no_grad()
+def cache_equals_full_pass_under_padding(toy: Toy) -> None:
+    """the same with padding (B, 1, 1, S), of which each step gets the columns so far"""
+    model = toy.model().eval()
+    require_padding(model)
+    expect_decodes(model, mask=padding(1))
+
+
 def expect_decodes(model: Model, *, mask: Tensor | None = None, source: Tensor | None = None) -> None:
     """Raises: Unmet where some way to cut the text gives another result, SkipTest where the model keeps no cache."""
     require_cache(model)
@@ -55,7 +64,7 @@ def decoded(model: Model, chunks: Sequence[int], mask: Tensor | None, source: Te
     outputs, start = [], 0
     for size in chunks:
         end = start + size
-        rows = None if mask is None else mask[start:end, :end]
+        rows = None if mask is None else mask[..., :end] if mask.shape[-2] == 1 else mask[start:end, :end]
         outputs.append(model(ids()[:, start:end], source=source if start == 0 else None, mask=rows, cache=cache))
         start = end
     return torch.cat(outputs, dim=1)
@@ -68,6 +77,13 @@ def hide_column(key: int) -> Tensor:
     return mask
 
 
+def padding(key: int) -> Tensor:
+    """A mask (B, 1, 1, T) that hides one token of the last text."""
+    mask = torch.ones(BATCH, 1, 1, TOKENS, dtype=torch.bool)
+    mask[-1, ..., key] = False
+    return mask
+
+
 def require_cache(module: Model | BlockModule) -> None:
     """Raises: SkipTest where the attention's forward names no `cache`."""
     limits = module.stack.intake.limits
@@ -75,11 +91,18 @@ def require_cache(module: Model | BlockModule) -> None:
         not_declared(limits["cache"])
 
 
-def require_mask(module: Model | BlockModule) -> None:
+def require_padding(module: Model | BlockModule) -> None:
     """Raises: SkipTest where the attention's forward names no `mask`."""
     limits = module.stack.intake.limits
     if "mask" in limits:
         not_declared(limits["mask"])
+
+
+def require_mask(module: Model | BlockModule) -> None:
+    """Raises: SkipTest where the attention's forward names no `mask`, or takes masks of padding only."""
+    require_padding(module)
+    if (said := padding_only(module)) is not None:
+        not_declared(f"masks of padding only: {said}")
 
 
 def require_pick(toy: Toy, name: str) -> None:

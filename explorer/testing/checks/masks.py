@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from explorer.assembly.declared import beyond_window
+from explorer.assembly.declared import beyond_window, padding_only
 from explorer.assembly.model import BlockModule
-from explorer.errors import RefusedError
-from explorer.testing.checks.decoding import hide_column, require_mask, require_pick
-from explorer.testing.expect import expect, expect_close, not_declared
+from explorer.errors import RefusedError, UsageError
+from explorer.testing.checks.decoding import hide_column, padding, require_mask, require_padding, require_pick
+from explorer.testing.expect import Unmet, expect, expect_close, not_declared
 from explorer.testing.toy import BATCH, HEADS, TOKENS, Toy, ids, vectors
 
 
@@ -58,11 +58,19 @@ def mask_broadcasts(toy: Toy) -> None:
     shapes = ((1, 1, TOKENS, TOKENS), (BATCH, 1, TOKENS, TOKENS), (BATCH, HEADS, TOKENS, TOKENS))
     for shape in shapes:
         expect_close(_run(block, vectors(), mask.expand(shape)), out, f"a mask of shape {shape} to act as (T, S) does")
-    padding = torch.ones(BATCH, 1, 1, TOKENS, dtype=torch.bool)
-    padding[1, ..., 1] = False
-    out = _run(block, vectors(), padding)
-    expect_close(out[0], _run(block, vectors())[0], "padding in row 1 of the batch to leave row 0 as it is")
-    _expect_unmoved(out[1:], _run(block, _changed(1), padding)[1:], 1, rows=(2, 3, 4), why="of padding (B, 1, 1, S)")
+
+
+@torch.no_grad()
+def padding_hides(toy: Toy) -> None:
+    """padding, a mask (B, 1, 1, S), to hide a key from all queries of its text and from no other"""
+    block = toy.alone().eval()
+    require_padding(block)
+    out = _run(block, vectors(), padding(1))
+    expect_close(out[:-1], _run(block, vectors())[:-1], "padding in the last text to leave the others as they are")
+    other = _run(block, _changed(1), padding(1))
+    _expect_unmoved(out[-1:], other[-1:], 1, rows=(0, 2, 3, 4), why="of padding (B, 1, 1, S)")
+    if padding_only(block) is not None:
+        _expect_refused(block, hide_column(1))
 
 
 @torch.no_grad()
@@ -102,6 +110,14 @@ def causal_is_a_mask(toy: Toy) -> None:
     expect_close(_run(causal, vectors()), _run(free, vectors(), triangle), wanted)
     moved = not torch.equal(_run(free, vectors())[:, 0], _run(free, _changed(TOKENS - 1))[:, 0])
     expect(moved, "with causal: false the last token to move the first", "no change: the future stays hidden")
+
+
+def _expect_refused(block: BlockModule, mask: Tensor) -> None:
+    try:
+        _run(block, vectors(), mask)
+    except UsageError:
+        return
+    raise Unmet("a mask (T, S) to be refused where `padding_only` is declared", "an output")
 
 
 def _bidirectional(toy: Toy) -> BlockModule:
