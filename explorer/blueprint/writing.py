@@ -176,7 +176,11 @@ def _nearest(value: Chosen, steps: list[str]) -> str | None:
     parameters = value.component.schema.parameters
     if not steps or steps[0] not in parameters:
         return did_you_mean(steps[0], parameters) if steps else None
-    inner = value.given(steps[0])
+    inner, shape = value.given(steps[0]), parameters[steps[0]].shape
+    if isinstance(inner, dict) and shape.value is not None and len(steps) > 1:
+        keys = shape.value.keys_of(inner)
+        guess = did_you_mean(steps[1], keys)
+        return f"{steps[0]} has: {', '.join(keys)}{f'; {guess}' if guess else ''}"
     if isinstance(inner, Chosen):
         return f"{steps[0]} is '{inner.name}', which has: {inner.component.schema.text}"
     return f"{steps[0]} is {'not set' if inner is None else inner}, which has nothing below it"

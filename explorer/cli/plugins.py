@@ -135,6 +135,7 @@ def _matching(registry: "Registry", text: str) -> tuple[list["Component"], list[
 
 def _description(component: "Component", values: Sequence[str], sizes: "Sizes", registry: "Registry") -> Iterator[str]:
     from explorer.cost.instance import instance_cost
+    from explorer.errors import RefusedError
     from explorer.report.component_text import describe, describe_cost, how_to_cost, required
 
     yield from describe(component, width())
@@ -144,5 +145,10 @@ def _description(component: "Component", values: Sequence[str], sizes: "Sizes", 
         yield how_to_cost(component)
         return
     written = ":".join([component.label, *values])
-    cost = instance_cost(component.kind.name, written, sizes, registry)
-    yield from describe_cost(written, cost, sizes)
+    try:
+        cost = instance_cost(component.kind.name, written, sizes, registry)
+    except RefusedError as error:
+        # A size that the block cannot have says nothing against the component.
+        yield f"  cost of one {written}: none at these sizes: {error.message}"
+        return
+    yield from describe_cost(written, cost, sizes, width())

@@ -49,7 +49,7 @@ class Sizes:
 
     def fields(self) -> dict[str, Any]:
         """As fields of a blueprint, without depth and vocabulary."""
-        return {"dim": self.dim, "heads": self.heads}
+        return {"dim": self.dim, "heads": self.heads, "head_dim": max(self.dim // self.heads, 1)}
 
     def vectors(self) -> Tensor:
         return torch.empty((1, self.tokens, self.dim), dtype=dtype_of(self.dtype), device="meta")
@@ -110,12 +110,12 @@ def _call_activation(built: nn.Module, chosen: Chosen, sizes: Sizes, head_dim: i
 
 
 def _call_position(built: Position, chosen: Chosen, sizes: Sizes, head_dim: int) -> None:
-    positions = torch.arange(sizes.tokens, device="meta")
-    built.embed(sizes.vectors(), positions)
-    built.rotate(
-        sizes.vectors()[..., : sizes.heads * head_dim].unflatten(-1, (-1, head_dim)).transpose(1, 2), positions
-    )
-    built.bias(sizes.tokens, sizes.tokens, 0)
+    tokens = min(sizes.tokens, built.max_tokens or sizes.tokens)
+    x, positions = sizes.vectors()[:, :tokens], torch.arange(tokens, device="meta")
+    built.embed(x, positions)
+    heads = torch.empty((1, sizes.heads, tokens, head_dim), dtype=x.dtype, device="meta")
+    built.rotate(heads, positions)
+    built.bias(tokens, tokens, 0)
 
 
 _CALLS: Mapping[str, Callable[[Any, Chosen, Sizes, int], None]] = {

@@ -11,16 +11,21 @@ from explorer.registry.registry import Component
 from explorer.report.units import UNKNOWN, exact
 
 _BEGINS = re.compile(r"\w+(, \w+)*: ")
+_LIST = re.compile(r"[\w ]+: ")
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 
 
 def describe(component: Component, width: int) -> Iterator[str]:
     """Lines: name and package, docstring, sources, what it declares, what the block gives, parameters."""
+    for line in _description(component):
+        yield from _wrapped(line, width)
+
+
+def _description(component: Component) -> Iterator[str]:
     yield f"{component.kind.name} {component.name}, from {component.package} ({component.origin})"
     for paragraph in component.doc.split("\n\n"):
         yield ""
-        for item in _items(paragraph.splitlines()):
-            yield from textwrap.wrap(item, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+        yield from (f"  {item}" for item in _items(paragraph.splitlines()))
     yield ""
     sources = dict.fromkeys(_ARXIV.findall(component.doc))
     if sources:
@@ -31,6 +36,13 @@ def describe(component: Component, width: int) -> Iterator[str]:
     yield f"  from the block: {', '.join(component.schema.picks) or 'nothing'}"
     yield from _parameters(component)
     yield f"  in a blueprint: {component.kind.name}: {_example(component)}"
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """The line at most so wide; what goes on stands under its first word, of parameters and other lists deeper."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    further = indent + ("  " if indent and _LIST.match(line.lstrip()) else "")
+    return textwrap.wrap(line, width, subsequent_indent=further, break_on_hyphens=False, break_long_words=False) or [""]
 
 
 def _items(lines: Iterable[str]) -> Iterator[str]:
@@ -62,8 +74,13 @@ def required(component: Component) -> list[Parameter]:
     return [parameter for parameter in component.schema.parameters.values() if parameter.required]
 
 
-def describe_cost(written: str, cost: InstanceCost, sizes: Sizes) -> Iterator[str]:
+def describe_cost(written: str, cost: InstanceCost, sizes: Sizes, width: int) -> Iterator[str]:
     """Lines: parameters, matrix products of one forward and, of an attention, its cache."""
+    for line in _cost(written, cost, sizes):
+        yield from _wrapped(line, width)
+
+
+def _cost(written: str, cost: InstanceCost, sizes: Sizes) -> Iterator[str]:
     at = f"dim {sizes.dim:,}, heads {sizes.heads:,}, {sizes.tokens:,} tokens, {sizes.dtype}"
     yield f"  cost of one {written} at {at}:"
     if cost.where is not None:

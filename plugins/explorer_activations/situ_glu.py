@@ -11,7 +11,7 @@ class SiTUGLU(nn.Module):
     Eq. 12 of the Kimi K3 report. Both factors are capped, so |y| <= b c; near 0 and for large betas it is SwiGLU.
     Computed in float32 and cast back.
 
-    beta: cap of the gate. linear_beta: cap of the up-projection, off: it stays linear.
+    beta: cap of the gate. linear_beta: cap of the up-projection, null: it stays linear.
     """
 
     def __init__(self, *, beta: Annotated[float, Gt(0)] = 4.0, linear_beta: Annotated[float, Gt(0)] | None = 25.0):

@@ -22,8 +22,8 @@ class GatedDeltaNet(nn.Module):
     a = exp(-exp(a_log) softplus(x W_a + dt)). The norm has one weight for all heads. Always causal, without positions.
     One fused projection with the rows [q | k | v | gate | beta | decay].
 
-    conv: tokens that the convolution sees. key_heads, value_heads: off: heads; key head i serves the value heads from
-    i value_heads / key_heads on. key_dim, value_dim: of a head, off: head_dim.
+    conv: tokens that the convolution sees. key_heads, value_heads: null: heads; key head i serves the value heads from
+    i value_heads / key_heads on. key_dim, value_dim: of a head, null: head_dim.
     """
 
     padding_only: ClassVar[str] = PADDING_ONLY

@@ -31,9 +31,9 @@ def hca(
 
     Always causal, never across a context, no bias. A mask hides each entry that pools a token which it hides.
 
-    ratio: tokens to an entry; off: the window alone (V4's sliding layers).
-    q_rank: width of the latent that q comes from, off: q straight from x.
-    out_groups: groups of heads that are taken down to out_rank channels each before W_o; off: W_o on all heads.
+    ratio: tokens to an entry; null: the window alone (V4's sliding layers).
+    q_rank: width of the latent that q comes from, null: q straight from x.
+    out_groups: groups of heads that are taken down to out_rank channels each before W_o; null: W_o on all heads.
     sinks: a learned logit of each head in the denominator of its softmax, at first 0.
     """
     compressor = None if ratio is None else Compressor(dim, head_dim, ratio, position, overlap=False)

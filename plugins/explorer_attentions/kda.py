@@ -22,7 +22,7 @@ class KimiDeltaAttention(nn.Module):
     1 / sqrt(head_dim); beta = sigmoid(x W_b). The norm has one weight for all heads. Always causal, without positions.
     One fused projection with the rows [q | k | v | gate | beta | decay].
 
-    conv: tokens that the convolution sees. decay_rank: between W_down and W_up, off: head_dim. decay_floor: of log a,
+    conv: tokens that the convolution sees. decay_rank: between W_down and W_up, null: head_dim. decay_floor: of log a,
     which is then decay_floor sigmoid(exp(a_log) (f + dt)). out_gate: one map of x, or two over head_dim channels.
     """
 

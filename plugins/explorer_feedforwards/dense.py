@@ -16,7 +16,7 @@ class Dense(nn.Module):
     Vaswani et al. 2017, arXiv:1706.03762; gated: Shazeer 2020, arXiv:2002.05202. The gate and up projections are one
     matrix of rows [gate | up]. Dropout acts after the activation.
 
-    hidden: the width between the projections; off: 4 dim, gated: 8/3 dim rounded up to a multiple of 64.
+    hidden: the width between the projections; null: 4 dim, gated: 8/3 dim rounded up to a multiple of 64.
     """
 
     def __init__(self, dim: int, activation: Activation, bias: bool, dropout: float, *, hidden: Width | None = None):

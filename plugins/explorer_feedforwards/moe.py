@@ -35,7 +35,7 @@ def moe(
     Shazeer et al. 2017, arXiv:1701.06538; Jiang et al. 2024 (Mixtral), arXiv:2401.04088; Dai et al. 2024 (DeepSeekMoE),
     arXiv:2401.06066; DeepSeek-AI 2024 (V3), arXiv:2412.19437; 2026 (V4), arXiv:2606.19348. s = router(W x), w: float32.
     hidden: of each expert; a ratio is one of dim. shared: experts for every token, built as one, shared_hidden wide
-    each, off: hidden; shared_gate: sigmoid(w x) times their output. router: sqrt_softplus is sqrt(log(1 + e^z)) (V4).
+    each (null: hidden); shared_gate: sigmoid(w x) times their output. router: sqrt_softplus is sqrt(log(1 + e^z)) (V4).
     select: `score`, the best; `token`, by id, weighed by score (V4's first layers). selection_bias: a buffer added to
     the scores for the choice only. groups: the choice is within the top_groups best; a group scores as the sum of its
     two best experts, `top2` (V3), or its best, `max` (V2). renormalise: w = scale s / sum s over the chosen, else

@@ -17,7 +17,7 @@ class RoPE(Position):
     Su et al. 2021, arXiv:2104.09864. Angles, cosines and sines are in float32; the result has the dtype of x.
     At -p it rotates back; YaRN's attention factor multiplies there as well (in DeepSeek-V4, which does that, it is 1).
 
-    dims: channels that are rotated, off: head_dim. at: whether those are the first or the last ones of a head.
+    dims: channels that are rotated, null: head_dim. at: whether those are the first or the last ones of a head.
     pairing: pair i is (i, i + dims / 2), `half` (Llama), or (2i, 2i + 1), `interleaved` (the paper, GPT-J, DeepSeek).
     scaling: other frequencies, for texts longer than those of the training.
     """

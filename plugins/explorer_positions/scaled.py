@@ -55,7 +55,7 @@ class YaRN:
     """f for `beta_fast` or more turns in the first `original` tokens, f / factor for `beta_slow` or fewer.
 
     Peng et al. 2023, arXiv:2309.00071. In between a ramp over the pairs, from and to whole ones with `truncate`
-    (gpt-oss: without). attention_factor off: 0.1 ln(factor) + 1.
+    (gpt-oss: without). attention_factor null: 0.1 ln(factor) + 1.
     """
 
     factor: float

@@ -27,7 +27,7 @@ class T5Bias(Position):
         causal: bool,
         *,
         buckets: Annotated[int, Ge(2), Le(1024)] = 32,
-        max_distance: Annotated[int, Ge(2)] = 128,
+        max_distance: Annotated[int, Ge(2), Le(2**24)] = 128,
     ):
         super().__init__()
         side = buckets if causal else buckets // 2

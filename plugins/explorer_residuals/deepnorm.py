@@ -12,10 +12,11 @@ class DeepNorm(Residual):
     """alpha * x + F(x), inside a post-norm: norm(alpha * x + F(x)). Wang et al. 2022, arXiv:2203.00555.
 
     alpha > 1 acts on the identity branch. beta < 1 is the gain of the Xavier initialisation of the value, output and
-    feed-forward weights; queries and keys keep gain 1. With N encoder and M decoder layers (not sublayers):
+    feed-forward weights; queries and keys keep what `init` gives them (the paper: Xavier with gain 1).
 
-    one stack of N: alpha (2N)^(1/4), beta (8N)^(-1/4). encoder-decoder: the encoder 0.81 (N^4 M)^(1/16) and
-    0.87 (N^4 M)^(-1/16), the decoder (3M)^(1/4) and (12M)^(-1/4). torchscale 0.3.0 uses 1.15 where the paper has 0.87.
+    With N encoder and M decoder layers (not sublayers), one stack of N: alpha (2N)^(1/4), beta (8N)^(-1/4); an encoder
+    beside a decoder: 0.81 (N^4 M)^(1/16) and 0.87 (N^4 M)^(-1/16), the decoder (3M)^(1/4) and (12M)^(-1/4).
+    torchscale 0.3.0 uses 1.15 where the paper has 0.87.
     """
 
     placements: ClassVar[tuple[str, ...]] = ("post",)

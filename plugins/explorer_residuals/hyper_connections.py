@@ -2,7 +2,7 @@ from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from torch import Tensor, nn
 
 from explorer import KeepsFloat32, Residual, Site, wide_dtype, without_autocast
@@ -27,7 +27,7 @@ class HyperConnections(KeepsFloat32, Residual):
     placements: ClassVar[tuple[str, ...]] = PLACEMENTS
     wide: ClassVar[tuple[str, ...]] = ("alpha", "beta", "alpha_scale", "beta_scale")
 
-    def __init__(self, dim: int, site: Site, *, streams: Annotated[int, Ge(1)] = 4, dynamic: bool = True):
+    def __init__(self, dim: int, site: Site, *, streams: Annotated[int, Ge(1), Le(256)] = 4, dynamic: bool = True):
         super().__init__()
         self.streams, self.dynamic = streams, dynamic
         if site.end:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from torch import Tensor, nn
 
 from explorer import KeepsFloat32, Residual, Site, wide_dtype, without_autocast
@@ -13,6 +13,7 @@ from explorer_residuals.sinkhorn import sinkhorn
 from explorer_residuals.streams import PLACEMENTS, copied, weighted_sum
 
 Read = tuple[Tensor, Tensor, Tensor]
+_LOST = 2.0**-48
 _APART = 8.0  # what the identity start leaves between logits: e^-8 = 3.4e-4
 
 
@@ -52,8 +53,8 @@ class ManifoldHyperConnections(KeepsFloat32, Residual):
         dim: int,
         site: Site,
         *,
-        streams: Annotated[int, Ge(1)] = 4,
-        iterations: Annotated[int, Ge(1)] = 20,
+        streams: Annotated[int, Ge(1), Le(256)] = 4,
+        iterations: Annotated[int, Ge(1), Le(1000)] = 20,
         temperature: Annotated[float, Gt(0)] = 1.0,
         start: Literal["uniform", "identity"] = "uniform",
         leave: Literal["sum", "weighted"] = "sum",
@@ -111,11 +112,14 @@ def _identity(streams: int, place: int) -> Sequence[float]:
 
 
 def _warn_if_still(streams: int, temperature: float) -> None:
-    """Warn where e^(-8 / temperature), the derivative of H_res at the identity by its logits, is 0 in float32."""
-    if streams > 1 and math.exp(-_APART / temperature) < 2.0**-150:
+    """Warn where e^(-8 / temperature), the derivative of H_res at the identity by its logits, is lost in float32.
+
+    Times a gradient of the streams it rounds to 0 long before it does itself.
+    """
+    if streams > 1 and math.exp(-_APART / temperature) < _LOST:
         warnings.warn(
             f"mhc: at temperature {temperature:g} the identity start leaves the mixing logits {_APART / temperature:g} "
-            "apart, where their gradient is 0 in float32: the streams never learn to mix, however far apart training "
+            "apart, where their gradient is lost in float32: the streams never learn to mix, however far training "
             "moves them: raise the temperature (at 1 the gradient is scaled by 3e-4, and comes as soon as the streams "
             "differ) or use start: uniform",
             UserWarning,

@@ -16,4 +16,4 @@ def test_page_of_published_models_is_what_compare_prints() -> None:
     files = sorted((ROOT / "blueprints" / "published").glob("*.yaml"))
     result = join(list(compare([explorer.load(file) for file in files], lambda *_: None)))
     page = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
-    assert markdown(result.to_dict()) in page, "print it again: explorer compare blueprints/published/*.yaml --format md"
+    assert markdown(result.to_dict()) in page, "print it again with explorer compare"

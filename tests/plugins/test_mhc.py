@@ -198,19 +198,22 @@ def off_diagonal_gradient(temperature):
     return residual.bias.grad[8:].abs().max().item(), mix[0, 0, 0, 1].item()
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.2, 0.08])
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
 def test_f12_mixing_logits_learn(temperature):
     gradient, off = off_diagonal_gradient(temperature)
     assert gradient > 0
     assert off == pytest.approx(math.exp(-8 / temperature), rel=0.01)
 
 
-@pytest.mark.parametrize("temperature", [0.075, 0.05])
+@pytest.mark.parametrize("temperature", [0.2, 0.08, 0.05])
 def test_f12_a_start_without_gradient_warns(temperature):
     with pytest.warns(
-        UserWarning, match=rf"at temperature {temperature}.*gradient is 0 .* raise the temperature"
+        UserWarning, match=rf"at temperature {temperature}.*gradient is lost .* raise the temperature"
     ) as said:
-        assert off_diagonal_gradient(temperature) == (0, 0)
+        gradient, off = off_diagonal_gradient(temperature)
+    assert abs(gradient) < 1e-14
+    assert off < 1e-14
+    assert temperature > 0.05 or (gradient, off) == (0, 0)
     assert "safe" not in str(said[0].message)
 
 
