@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from explorer.assembly.cache import Cache as Cache
     from explorer.assembly.cache import CacheView as CacheView
     from explorer.assembly.grouped import grouped as grouped
+    from explorer.assembly.index_scores import index_scores as index_scores
     from explorer.assembly.position import Position as Position
     from explorer.assembly.precision import KeepsFloat32 as KeepsFloat32
     from explorer.assembly.precision import wide_dtype as wide_dtype
+    from explorer.assembly.precision import without_autocast as without_autocast
     from explorer.assembly.residual import Residual as Residual
     from explorer.assembly.visible import Visible as Visible
     from explorer.blueprint.blueprint import Blueprint as Blueprint
@@ -43,8 +45,9 @@ _HOMES = {
     "explorer.assembly.build": ("build",),
     "explorer.assembly.cache": ("Cache", "CacheView"),
     "explorer.assembly.grouped": ("grouped",),
+    "explorer.assembly.index_scores": ("index_scores",),
     "explorer.assembly.position": ("Position",),
-    "explorer.assembly.precision": ("KeepsFloat32", "wide_dtype"),
+    "explorer.assembly.precision": ("KeepsFloat32", "wide_dtype", "without_autocast"),
     "explorer.assembly.residual": ("Residual",),
     "explorer.assembly.visible": ("Visible",),
     "explorer.blueprint.blueprint": ("Blueprint",),

@@ -40,76 +40,76 @@ class Written:
     full: int | None
 
 
-@dataclass(frozen=True)
-class _Place:
-    """`start:end` of a buffer is kept, of `given` entries so far."""
-
-    start: int = 0
-    end: int = 0
-    given: int = 0
+_STEP = 64
+"""Tokens that a step beside a full window may have, before the window is copied for it."""
 
 
 class _Entries:
-    """One named, growing tensor (B, ..., n, width) in a buffer with room for more; `start:end` is what is kept."""
+    """One named, growing tensor (B, ..., n, width) in a buffer with room for more: all `given` entries, or the last.
+
+    A window that is shorter than the text lies in a ring: entry i stands at i % period and once more `period` behind,
+    so that the last ones lie in a row and in order wherever the ring begins, and a step never moves them. A single
+    entry takes the same path at every step: a compiler needs one graph for all of them.
+    """
 
     def __init__(
         self, like: Tensor, size: int, window: int | None, every: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        # Twice the window: what is kept moves to the front once in `window` steps, and reads stay views.
-        self.size = size if window is None else min(size, 2 * window)
         self.window = window
         self.every = every
-        self.own = 1 if every == 1 else 0  # entries that come with the first query: before one of many tokens, none
-        self.buffer = torch.empty((*like.shape[:-2], self.size, like.shape[-1]), dtype=dtype, device=device)
-        self.start = 0
-        self.end = 0
+        # Entries that a call's queries see beside the new ones. Of one token the first query comes with its own entry.
+        self.before = size if window is None else window - (every == 1)
+        self.period = self.before + (size if window is None else min(window, _STEP))
+        self.ring = window is not None and 2 * self.period <= size
+        # The first place of a ring's buffer stays free, so that no view begins where the buffer does: for a compiler
+        # that would be one more case.
+        places = 1 + 2 * self.period if self.ring else size
+        self.buffer = torch.empty((*like.shape[:-2], places, like.shape[-1]), dtype=dtype, device=device)
+        self.each = like.shape[:-2].numel() * like.shape[-1] * self.buffer.itemsize
         self.given = 0
 
     def append(self, new: Tensor) -> Tensor:
         """Keep `new`, or the last `window` entries; returns what its queries may see."""
-        count = new.shape[-2]
-        held = self.end - self.start
+        count, held = new.shape[-2], min(self.given, self.before)
+        if self.ring:
+            if count > self.period - self.before:
+                return self._pass_through(new, held)
+            self._turn(new)
+            return self._last(held + count)
+        self.buffer.narrow(-2, self.given, count).copy_(new)
         self.given = self.given + count
-        if self.window is not None and held > self.window - self.own:
-            held = self.window - self.own
-        if held + count > self.size:
-            return self._pass_through(new, held)
-        if self.end + count > self.size:
-            kept = self.buffer.narrow(-2, self.end - held, held).clone()  # the two places may overlap
-            self.buffer.narrow(-2, 0, held).copy_(kept)
-            self.end = held
-        self.buffer.narrow(-2, self.end, count).copy_(new)
-        self.end = self.end + count
-        self.start = self.end - self._kept(held + count)
-        return self.buffer.narrow(-2, self.end - held - count, held + count)
+        return self.buffer.narrow(-2, self.given - held - count, held + count)
 
     def nbytes(self) -> int:
-        return self._bytes(self.end - self.start)
+        return self.each * (self.given if self.window is None else min(self.given, self.window))
 
     def written(self) -> Written:
-        return Written(self._bytes(self.given), self.every, None if self.window is None else self.window * self.every)
+        return Written(self.each * self.given, self.every, None if self.window is None else self.window * self.every)
 
-    def place(self) -> _Place:
-        return _Place(self.start, self.end, self.given)
+    def _last(self, count: int) -> Tensor:
+        end = self.period + (self.given - 1) % self.period + 2
+        return self.buffer.narrow(-2, end - count, count)
 
-    def go_to(self, place: _Place) -> None:
-        self.start, self.end, self.given = place.start, place.end, place.given
-
-    def _bytes(self, entries: int) -> int:
-        return entries * self.buffer[..., :1, :].numel() * self.buffer.itemsize
-
-    def _kept(self, seen: int) -> int:
-        if self.window is not None and seen > self.window:
-            return self.window
-        return seen
+    def _turn(self, new: Tensor) -> None:
+        """Put entries in both their places in the ring."""
+        count, first, new = new.shape[-2], self.given % self.period, new.unsqueeze(-3)
+        self.given = self.given + count
+        both = self.buffer.narrow(-2, 1, 2 * self.period).unflatten(-2, (2, self.period))
+        if count == 1:
+            both.narrow(-2, first, 1).copy_(new)
+            return
+        straight = min(count, self.period - first)  # up to the ring's end; the others begin it anew
+        both.narrow(-2, first, straight).copy_(new.narrow(-2, 0, straight))
+        both.narrow(-2, 0, count - straight).copy_(new.narrow(-2, straight, count - straight))
 
     def _pass_through(self, new: Tensor, held: int) -> Tensor:
-        """More new entries than the window's buffer has room for: they are seen once and the last ones stay."""
-        kept = self.buffer.narrow(-2, self.end - held, held)
-        seen = torch.cat([kept, new.to(self.buffer.dtype)], dim=-2)
-        self.start = 0
-        self.end = self._kept(held + new.shape[-2])
-        self.buffer.narrow(-2, 0, self.end).copy_(seen.narrow(-2, seen.shape[-2] - self.end, self.end))
+        """More new entries than the ring has room for beside the held: all are seen once, and the last ones stay."""
+        seen = new.to(self.buffer.dtype)
+        if held:
+            seen = torch.cat([self._last(held), seen], dim=-2)
+        gone = max(new.shape[-2] - self.period, 0)
+        self.given = self.given + gone
+        self._turn(new.narrow(-2, gone, new.shape[-2] - gone))
         return seen
 
 
@@ -166,14 +166,14 @@ class CacheView:
             self._once = tuple(tensor.to(self._cache.storage(tensor)) for tensor in fresh)
         return tuple(tensor.to(dtype) for tensor, dtype in zip(self._once, self._once_dtypes, strict=True))
 
-    def places(self) -> dict[str, _Place]:
-        """Which part of each growing buffer is kept."""
-        return {name: entries.place() for name, entries in self._entries.items()}
+    def given(self) -> dict[str, int]:
+        """How many entries each name got so far."""
+        return {name: entries.given for name, entries in self._entries.items()}
 
-    def rewind(self, places: Mapping[str, _Place]) -> None:
-        """Keep the parts that `places` named; what was not there then is empty."""
+    def hold(self, given: Mapping[str, int]) -> None:
+        """Hold so many entries of each name, whatever stands in them: see `Cache.timing_mark`."""
         for name, entries in self._entries.items():
-            entries.go_to(places.get(name, _Place()))
+            entries.given = given.get(name, 0)
 
     def written(self) -> tuple[Written, ...]:
         """What `extend` got so far, by name: how the cache grows, whatever it still holds."""
@@ -228,19 +228,20 @@ class Cache:
         """Count the tokens that every view now holds."""
         self.offset = self.offset + tokens
 
-    def mark(self) -> Callable[[], None]:
-        """A function that makes the cache hold as many tokens again as it holds now, so that a step can be repeated.
+    def timing_mark(self) -> Callable[[], None]:
+        """Returns what takes the cache back to how much it holds now, for timing and counting: values are not restored.
 
-        Buffers and constant-size states keep what later steps wrote into them: the next step costs the same. Keys and
-        values of a source stay.
+        Buffers and constant-size states keep what later steps wrote into them, so a step that is repeated costs the
+        same but need not give the same numbers: those of states, and of a window after many tokens at once, differ.
+        Keys and values of a source stay.
         """
         offset = self.offset
-        places = [view.places() for view in self.views]
+        given = [view.given() for view in self.views]
 
         def rewind() -> None:
             self.offset = offset
-            for view, place in zip(self.views, places, strict=True):
-                view.rewind(place)
+            for view, held in zip(self.views, given, strict=True):
+                view.hold(held)
 
         return rewind
 

@@ -15,8 +15,9 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from explorer.assembly.attend import attend
 from explorer.assembly.grouped import grouped
+from explorer.assembly.index_scores import index_scores
 from explorer.assembly.visible import Sight
-from explorer.cost.products import Products, attention, by_group, top_left_pairs
+from explorer.cost.products import Products, attention, by_group, index, top_left_pairs
 from explorer.cost.rows import Ledger
 
 
@@ -66,6 +67,10 @@ def _scaled_dot_product(
     return attention(out, query, key, top_left_pairs(T, S) if is_causal else T * S)
 
 
+def _index_scores(out: Tensor, q: Tensor, k: Tensor, weight: Tensor, visible: Sight) -> Products:
+    return index(q, k, visible.pairs(q.shape[-2], k.shape[-2]))
+
+
 def _grouped(out: Tensor, x: Tensor, weight: Tensor, offsets: Tensor) -> Products:
     return by_group(x, weight)
 
@@ -74,6 +79,7 @@ _SDPA = Fused("scaled_dot_product_attention", _scaled_dot_product)
 FUSED: Mapping[Any, Fused] = {
     attend: Fused("attend", _attend),
     grouped: Fused("grouped", _grouped),
+    index_scores: Fused("index_scores", _index_scores),
     F.scaled_dot_product_attention: _SDPA,
     torch.ops.aten.scaled_dot_product_attention: _SDPA,
     torch.ops.aten.scaled_dot_product_attention.default: _SDPA,

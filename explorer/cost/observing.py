@@ -140,7 +140,7 @@ def _filled(subject: Subject, workload: Workload, merge: bool) -> tuple[Cache | 
     if not held and not (workload.phase == "decode" and subject.reads_source):
         return cache, None
     source = workload.source if subject.reads_source else None
-    empty = cache.mark()
+    empty = cache.timing_mark()
     # One token at least carries the source's keys and values in; few forwards take none.
     walked = walk(subject, Step(workload.batch, max(held, 1), source, cache, merge=merge), lambda run, layer: run())
     if not held:

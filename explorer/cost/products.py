@@ -44,6 +44,15 @@ def attention(out: Tensor, query: Tensor, key: Tensor, pairs: int | None, reason
     return Products(per_pair * T * S, None if pairs is None else per_pair * pairs, reason)
 
 
+def index(query: Tensor, key: Tensor, pairs: int) -> Products:
+    """2 (k + 1) FLOPs per pair and head: the scores and their weighted sum over heads; `pairs` are the visible ones.
+
+    query (..., heads, T, k), key (..., S, k).
+    """
+    per_pair = 2 * prod(query.shape[:-2]) * (query.shape[-1] + 1)
+    return Products(per_pair * query.shape[-2] * key.shape[-2], per_pair * pairs)
+
+
 def top_left_pairs(T: int, S: int) -> int:
     """Pairs j <= i of T queries and S keys, both counted from the start: what SDPA's `is_causal` keeps."""
     square = min(T, S)

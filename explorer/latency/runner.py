@@ -101,14 +101,14 @@ def _fill(
 
     Run, not faked: only the module knows what it keeps of a token (windows, compressed entries, states).
     """
-    empty = cache.mark()
+    empty = cache.timing_mark()
     tokens = max(held, 1)  # one at least: keys and values of the source are no part of a step
     most = max(1, _PRIMING_TOKENS // batch)
     with torch.no_grad():
         for start in range(0, tokens, most):
             count = min(most, tokens - start)
             module(draw.inputs(batch, count), None if start else source, cache=cache)
-    return cache.mark() if held else empty
+    return cache.timing_mark() if held else empty
 
 
 class _Training:

@@ -109,11 +109,7 @@ class CompressedAttention(nn.Module):
         rule = RawAndCompressed(self.visible, compressor.ratio, offset, entries.shape[-2])
         if self.indexer is None:
             return Seen(torch.cat([k, entries], dim=-2), rule, mask, bias)
-        allowed = None if T == 1 else rule.complete(T, x.device)  # one query stands behind all entries
-        if mask is not None:
-            of_entries = mask[..., raw:].any(dim=1)
-            allowed = of_entries if allowed is None else allowed & of_entries
-        index = self.indexer(x, latent, allowed, cache)
+        index = self.indexer(x, latent, rule, None if mask is None else mask[..., raw:].any(dim=1), cache)
         if T == 1:
             return _gathered(k, entries, index, rule, mask, bias)
         return Seen(torch.cat([k, entries], dim=-2), rule.choosing(index, self.indexer.top_k), mask, bias)

@@ -17,7 +17,7 @@ class Compressor(nn.Module):
     2 ratio tokens wide, stride ratio. Entry 0 has only its own window.
 
     A window whose tokens are not all there has no entry yet. With a cache its tokens wait in a state of constant size,
-    next to those of the window before where they overlap.
+    next to those of the window before where windows overlap.
     """
 
     def __init__(self, dim: int, width: int, ratio: int, position: Callable[[int], Position], *, overlap: bool):
@@ -36,23 +36,35 @@ class Compressor(nn.Module):
         return self._pooled(tokens[:, : tokens.shape[1] // self.ratio * self.ratio], None, 0)
 
     def _continued(self, new: Tensor, name: str, cache: CacheView) -> Tensor:
-        """The entries that the tokens (B, T, 2 series width) complete; what waits for more goes into the state."""
-        B, T, width = new.shape
-        window, waiting = cache.offset // self.ratio, cache.offset % self.ratio  # a compiler has no divmod
-        # A row for each of the last `series` windows, in turn: a step that is repeated finds what it found before.
-        rows = cache.state(name, lambda: new.new_zeros(B, self.series, self.ratio, width))
-        complete = (waiting + T) // self.ratio
-        if complete == 0:
-            rows[:, window % self.series, waiting : waiting + T].copy_(new)
-            return new.new_empty(B, 1, 0, self.width)
-        tokens = torch.cat([rows[:, window % self.series, :waiting], new], dim=1)
-        before = rows[:, (window - 1) % self.series] if self.series > 1 and window > 0 else None
-        end = complete * self.ratio
-        entries = self._pooled(tokens[:, :end], before, window)
-        last, following = (window + complete - 1) % self.series, (window + complete) % self.series
-        rows[:, last].copy_(tokens[:, end - self.ratio : end])
-        rows[:, following, : tokens.shape[1] - end].copy_(tokens[:, end:])
+        """The entries that the tokens (B, T, 2 series width) complete; the last ones go into the state.
+
+        Of a single token, all that depends on its place is the values of an index and whether it completes an entry: a
+        compiler needs two graphs for all steps. A view of the state would be of another shape or begin for each place.
+        """
+        T, offset, size = new.shape[1], cache.offset, self.series * self.ratio
+        if T == 0:
+            return self._none(new)
+        state = cache.state(name, lambda: self._nothing(new, size))  # token i at i % size
+        waiting = offset % self.ratio
+        if waiting + T < self.ratio:
+            entries = self._none(new)
+        else:
+            waiting = waiting if T > 1 else self.ratio - 1
+            held = state.index_select(1, torch.arange(offset, offset + size, device=new.device) % size)  # in order
+            tokens = torch.cat([held[:, size - waiting :], new], dim=1)[:, : (waiting + T) // self.ratio * self.ratio]
+            before = held[:, size - waiting - self.ratio : size - waiting] if self.series > 1 else None
+            entries = self._pooled(tokens, before, offset // self.ratio)
+        last = new[:, max(T - size, 0) :]
+        state.index_copy_(1, torch.arange(offset + T - last.shape[1], offset + T, device=new.device) % size, last)
         return entries
+
+    def _nothing(self, new: Tensor, size: int) -> Tensor:
+        """Tokens before the first one: nothing of them has weight."""
+        values, gates = new.new_zeros(new.shape[0], size, new.shape[2]).chunk(2, dim=-1)
+        return torch.cat([values, gates.fill_(float("-inf"))], dim=-1)
+
+    def _none(self, new: Tensor) -> Tensor:
+        return new.new_empty(new.shape[0], 1, 0, self.width)
 
     def _pooled(self, tokens: Tensor, before: Tensor | None, first: int) -> Tensor:
         """Whole windows (B, n ratio, 2 series width), the first one of them number `first` -> (B, 1, n, width)."""

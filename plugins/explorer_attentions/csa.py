@@ -29,25 +29,21 @@ def csa(
     """W_o R^-1 softmax(q k^T / sqrt(head_dim)) k over a window of keys and the top_k of compressed ones, chosen for q.
 
     Compressed sparse attention, DeepSeek-AI 2026, arXiv:2606.19348 (DeepSeek-V4), section 2.3.1. One key head, which is
-    the value too; q (each head, without a gain) and k are normed, then rotated, and the output is rotated back. An
-    entry pools 2 ratio tokens by a softmax for each channel, one entry every ratio tokens. An indexer scores all
-    complete entries with small queries and keys of its own; the loss of the model does not train it. V4 rotates the
-    last 64 channels, `position: {rope: {dims: 64, at: end, pairing: interleaved}}`, and sees a window of 128.
+    the value too; normed, rotated and rotated back as in `hca`, which tells V4's `position` and window. An entry pools
+    2 ratio tokens, one every ratio tokens. An indexer, which the loss of the model does not train, scores all complete
+    entries; of equal scores the newest are chosen. Always causal, no context, no bias. A mask hides an entry that pools
+    a token which it hides. One query reads what it chose; several read all, and only the exact count leaves that out.
 
-    Always causal, never across a context, no bias. A mask hides each entry that pools a token which it hides. A single
-    query reads the chosen entries only; several at once read all under a mask, and only the exact count leaves out the
-    rest. The indexer's products are counted like any others.
-
-    ratio: tokens to an entry; off: the window alone (V4's sliding layers).
+    ratio: tokens to an entry; null: the window alone (V4's sliding layers).
     index_heads, index_dim, index_top_k: queries of the indexer, their width, entries that a query attends to.
-    q_rank: width of the latent that q comes from, off: q straight from x.
-    out_groups: groups of heads that are taken down to out_rank channels each before W_o; off: W_o on all heads.
+    q_rank: width of the latent that q comes from, null: q straight from x.
+    out_groups: groups of heads that are taken down to out_rank channels each before W_o; null: W_o on all heads.
     sinks: a learned logit of each head in the denominator of its softmax, at first 0.
     """
-    compressor = None if ratio is None else Compressor(dim, head_dim, ratio, position, overlap=True)
-    indexer = None if ratio is None else Indexer(
-        dim, q_rank or dim, position, heads=index_heads, width=index_dim, ratio=ratio, top_k=index_top_k
-    )  # fmt: skip
+    compressor, indexer = None, None
+    if ratio is not None:
+        compressor = Compressor(dim, head_dim, ratio, position, overlap=True)
+        indexer = Indexer(dim, q_rank or dim, position, index_heads, index_dim, ratio, index_top_k)
     return CompressedAttention(
         dim, heads, head_dim, window, position, dropout,
         compressor=compressor, indexer=indexer, q_rank=q_rank, out_groups=out_groups, out_rank=out_rank, sinks=sinks,

@@ -20,7 +20,7 @@ class DifferentialAttention(nn.Module):
     Parameters are those of mha, norm's, and 2 head_dim for l. The paper's model has half the heads of its baseline,
     each twice as wide: this is for the blueprint to write, in `heads` and `head_dim`.
 
-    norm: of each head's output, with one weight for all heads.
+    norm: of each head's output, with one weight for all heads. The authors' eps is 1e-5, that of `rmsnorm` is 1e-6.
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class DifferentialAttention(nn.Module):
         return self.out(out_of_heads(y))  # (B, T, dim)
 
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
-        return {"value": [self.qkv.weight[-self.width :]], "input": [], "output": [self.out.weight]}
+        # No value weights: the norm of each head's output takes any scale out again.
+        return {"value": [], "input": [], "output": [self.out.weight]}
 
     def _lambda(self) -> Tensor:
         wide = torch.promote_types(self.lambda_q.dtype, torch.float32)

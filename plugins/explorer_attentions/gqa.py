@@ -13,6 +13,7 @@ from explorer_attentions.steps import (
     in_heads,
     is_cross,
     out_of_heads,
+    parted,
     rotates,
     rotation,
     rows,
@@ -27,7 +28,7 @@ class GroupedQueryAttention(nn.Module):
     Ainslie et al. 2023, arXiv:2305.13245; kv_heads 1 is multi-query attention, Shazeer 2019, arXiv:1911.02150.
     One fused projection with the rows [gate | q of all heads | k | v]; a context is read through its part of it.
 
-    scale: of the scores, off: 1 / sqrt(head_dim). `learned`: one parameter, which starts at sqrt(head_dim) and so wants
+    scale: of the scores, null: 1 / sqrt(head_dim). `learned`: one parameter, which starts at sqrt(head_dim) and wants
         queries and keys of length 1 (qk_norm l2norm; Henry et al. 2020, arXiv:2010.04245).
     softcap: c tanh(s / c) of the scaled scores (Gemma 2).
     sinks: a learned logit of each head in the denominator of its softmax, at first 0 (gpt-oss).
@@ -62,8 +63,8 @@ class GroupedQueryAttention(nn.Module):
         if heads % kv_heads:
             raise ValueError(f"heads {heads} must divide by kv_heads {kv_heads}")
         self.head_dim, self.width, self.kv_width = head_dim, heads * head_dim, kv_heads * head_dim
-        self.gate_widths = [self.width] * gate
-        self.qkv = nn.Linear(dim, self.width * (1 + gate) + 2 * self.kv_width, bias=bias in (True, "qkv"))
+        self.gate_width = self.width if gate else 0
+        self.qkv = nn.Linear(dim, self.gate_width + self.width + 2 * self.kv_width, bias=bias in (True, "qkv"))
         self.out = nn.Linear(self.width, dim, bias=bias in (True, "out"))
         self.q_norm, self.k_norm = (head_norm(qk_norm, qk_norm_over, n, head_dim) for n in (heads, kv_heads))
         self.position = (position(head_dim),)  # in a tuple: the stack's, not a submodule of each of its attentions
@@ -79,7 +80,7 @@ class GroupedQueryAttention(nn.Module):
     ) -> Tensor:
         if is_cross(context, cache):
             visible, bias = ACROSS, None
-            *gate, q = rows(self.qkv, x, 0, -2 * self.kv_width).split([*self.gate_widths, self.width], dim=-1)
+            gate, (q,) = parted(rows(self.qkv, x, 0, -2 * self.kv_width), self.gate_width, self.width)
             q = self.q_norm(in_heads(q, self.head_dim))
             k, v = source(self._keys_values, context, cache)
         else:
@@ -98,16 +99,16 @@ class GroupedQueryAttention(nn.Module):
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         return {"value": [self.qkv.weight[-self.kv_width :]], "input": [], "output": [self.out.weight]}
 
-    def _own(self, x: Tensor, cache: CacheView | None) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
+    def _own(self, x: Tensor, cache: CacheView | None) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:
         """Self-attention's gate, normed and rotated q, all k and v so far."""
         rotate, qkv = rotation(self.position[0], x, cache), self.qkv(x)
         if self.rotates_both:
-            *gate, qk, v = qkv.split([*self.gate_widths, self.width + self.kv_width, self.kv_width], dim=-1)
+            gate, (qk, v) = parted(qkv, self.gate_width, self.width + self.kv_width, self.kv_width)
             qk = rotate(in_heads(qk, self.head_dim))  # (B, heads + kv_heads, T, head_dim)
             q, k = qk.tensor_split([self.width // self.head_dim], dim=1)
             q, k = self.q_norm(q), self.k_norm(k)
         else:
-            *gate, q, k, v = qkv.split([*self.gate_widths, self.width, self.kv_width, self.kv_width], dim=-1)
+            gate, (q, k, v) = parted(qkv, self.gate_width, self.width, self.kv_width, self.kv_width)
             q, k = self.q_norm(in_heads(q, self.head_dim)), self.k_norm(in_heads(k, self.head_dim))
             q, k = rotate(q), rotate(k)
         v = in_heads(v, self.head_dim)

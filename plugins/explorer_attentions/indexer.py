@@ -1,11 +1,12 @@
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from explorer import CacheView, Position
+from explorer import CacheView, Position, index_scores
 from explorer_attentions.compression import Compressor
+from explorer_attentions.selected import RawAndCompressed
+from explorer_attentions.steps import in_heads
 
 
 class Indexer(nn.Module):
@@ -14,21 +15,14 @@ class Indexer(nn.Module):
     DeepSeek-AI 2026, arXiv:2606.19348, section 2.3.1 (DeepSeek-V3.2's lightning indexer over compressed keys): `heads`
     small queries from the latent, keys from an overlapping compressor of their own, weights w from x. The products run
     in the dtype of x, the sum over heads in float32. Every query scores every entry, those it must not see too, and
-    also where there are no more than top_k: these are ordinary matrix products, and counted as such.
+    also where there are no more than top_k; the exact count has those that it may see. Of equal scores the newest
+    entries are chosen, whatever the number of entries: the same with a cache and without.
 
     A choice has no gradient: none of this is trained by the loss of the model.
     """
 
     def __init__(
-        self,
-        dim: int,
-        latent: int,
-        position: Callable[[int], Position],
-        *,
-        heads: int,
-        width: int,
-        ratio: int,
-        top_k: int,
+        self, dim: int, latent: int, position: Callable[[int], Position], heads: int, width: int, ratio: int, top_k: int
     ):
         super().__init__()
         self.heads, self.width, self.top_k = heads, width, top_k
@@ -38,28 +32,35 @@ class Indexer(nn.Module):
         self.position = (position(width),)  # in a tuple: the stack's, not a submodule of each of its attentions
 
     @torch.no_grad()
-    def forward(self, x: Tensor, latent: Tensor, allowed: Tensor | None, cache: CacheView | None) -> Tensor:
+    def forward(
+        self, x: Tensor, latent: Tensor, rule: RawAndCompressed, mask: Tensor | None, cache: CacheView | None
+    ) -> Tensor:
         """x (B, T, dim), latent (B, T, latent) -> indices (B, T, min(top_k, E)) of entries, in no order.
 
-        allowed: bool, broadcastable to (B, T, E); others come last. A query with less than top_k of them gets others.
+        Of the E entries those come last that `rule` hides or `mask` does, bool, broadcastable to (B, T, E). A query
+        that sees less than top_k gets some of them.
         """
         keys = self.compressor(x, "index", cache)
         if cache is not None:
-            (keys,) = cache.extend(index=keys, every=self.compressor.ratio)
-        keys = keys.squeeze(1)  # (B, E, width)
-        scores = self._scores(x, latent, keys, 0 if cache is None else cache.offset)
-        if allowed is not None:
-            scores = scores.masked_fill(~allowed, float("-inf"))
-        return scores.topk(min(self.top_k, keys.shape[1]), dim=-1, sorted=False).indices
-
-    def _scores(self, x: Tensor, latent: Tensor, keys: Tensor, offset: int) -> Tensor:
-        """(B, T, E), in float32."""
-        B, T, _ = x.shape
-        places = torch.arange(offset, offset + T, device=x.device)
-        q = self.query(latent).view(B, T, self.heads, self.width).transpose(1, 2)
+            (keys,) = cache.extend(index=keys, every=self.compressor.ratio)  # (B, 1, E, width)
+        offset, T = 0 if cache is None else cache.offset, x.shape[1]
+        q = in_heads(self.query(latent), self.width)
         # Scaled first: float16 products would overflow. The scale over heads changes no order.
-        q = self.position[0].rotate(q, places) * self.width**-0.5  # (B, heads, T, width)
-        products = F.relu(q.transpose(1, 2).reshape(B, T * self.heads, self.width) @ keys.transpose(1, 2))
-        products = products.view(B, T, self.heads, -1)
-        wide = torch.promote_types(x.dtype, torch.float32)
-        return (self.weight(x).to(wide).unsqueeze(2) @ products.to(wide)).squeeze(2)
+        q = self.position[0].rotate(q, torch.arange(offset, offset + T, device=x.device)) * self.width**-0.5
+        scores = index_scores(q, keys, self.weight(x), rule)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, float("-inf"))
+        return newest_of_the_best(scores, min(self.top_k, keys.shape[-2]))
+
+
+def newest_of_the_best(scores: Tensor, count: int) -> Tensor:
+    """Where the `count` largest of float32 scores (..., E) stand; of equal ones the last.
+
+    `topk` leaves open which of equal scores it takes, and takes others of another E. They do occur: a score is exactly
+    0 where all heads are. So it chooses among integers, a score in the high bits and its place in the low ones: no
+    slower, where a stable sort takes several times as long. (transformers leaves it to topk: other choices at 0.)
+    """
+    bits = (scores + 0.0).view(torch.int32)  # 0.0: of -0 and 0 one
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the scores, negative ones too
+    places = torch.arange(scores.shape[-1], device=scores.device)
+    return ((ordered.to(torch.int64) << 32) | places).topk(count, dim=-1, sorted=False).indices

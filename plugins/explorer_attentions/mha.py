@@ -30,7 +30,7 @@ def mha(
     Vaswani et al. 2017, arXiv:1706.03762. Grouped-query attention with kv_heads = heads: one fused projection, its rows
     in the layout (3, heads, head_dim), after those of a gate.
 
-    scale: of the scores, off: 1 / sqrt(head_dim). `learned`: one parameter, which starts at sqrt(head_dim) and so wants
+    scale: of the scores, null: 1 / sqrt(head_dim). `learned`: one parameter, which starts at sqrt(head_dim) and wants
         queries and keys of length 1 (qk_norm l2norm; Henry et al. 2020, arXiv:2010.04245).
     softcap: c tanh(s / c) of the scaled scores (Gemma 2).
     sinks: a learned logit of each head in the denominator of its softmax, at first 0 (gpt-oss).

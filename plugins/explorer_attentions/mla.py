@@ -12,6 +12,7 @@ from explorer_attentions.steps import (
     in_heads,
     is_cross,
     out_of_heads,
+    parted,
     rotation,
     rows,
     scores_bias,
@@ -31,10 +32,10 @@ class MultiheadLatentAttention(nn.Module):
     fewer products, any other one is expanded: so counts of prefill and training are those of the expanded form.
     bias: on the maps from x (the first ones of q and of kv, the gate's) and on W_o.
 
-    q_rank: width of a normed latent of q, off: q comes straight from x. kv_rank: width of c.
+    q_rank: width of a normed latent of q, null: q comes straight from x. kv_rank: width of c.
     rope_dim: width of q_r and k_r a head. On them alone a position acts; with `none` they stay as they are (Kimi).
-    nope_dim, value_dim: width of q_n and k_n, and of v, a head; off: head_dim.
-    scale: s, off: 1 / sqrt(nope_dim + rope_dim). norm: of both latents.
+    nope_dim, value_dim: width of q_n and k_n, and of v, a head; null: head_dim.
+    scale: s, null: 1 / sqrt(nope_dim + rope_dim). norm: of both latents.
     gate: sigmoid(W_g x) on each channel of the heads' outputs, before W_o (Kimi K3, arXiv:2607.24653).
     """
 
@@ -63,8 +64,8 @@ class MultiheadLatentAttention(nn.Module):
         self.nope_dim, self.value_dim = nope_dim or head_dim, value_dim or head_dim
         self.value_width, q_width = heads * self.value_dim, heads * (self.nope_dim + rope_dim)
         self.latent_width = kv_rank + rope_dim
-        self.own_widths = [*[self.value_width] * gate, q_rank or q_width]
-        self.down = nn.Linear(dim, sum(self.own_widths) + self.latent_width, bias=bias in (True, "qkv"))
+        self.gate_width, self.q_width = self.value_width if gate else 0, q_rank or q_width
+        self.down = nn.Linear(dim, self.gate_width + self.q_width + self.latent_width, bias=bias in (True, "qkv"))
         self.q_norm = norm(q_rank) if q_rank else nn.Identity()
         self.q_up = nn.Linear(q_rank, q_width, bias=False) if q_rank else nn.Identity()
         self.kv_norm = norm(kv_rank)
@@ -79,7 +80,7 @@ class MultiheadLatentAttention(nn.Module):
     ) -> Tensor:
         if is_cross(context, cache):
             visible, bias = ACROSS, None
-            *gate, q = rows(self.down, x, 0, -self.latent_width).split(self.own_widths, dim=-1)
+            gate, (q,) = parted(rows(self.down, x, 0, -self.latent_width), self.gate_width, self.q_width)
             q_nope, q_rope = self._queries(q)
             (latent,) = source(self._of_context, context, cache)
         else:
@@ -96,9 +97,9 @@ class MultiheadLatentAttention(nn.Module):
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         return {"value": [self._up()[1]], "input": [], "output": [self.out.weight]}
 
-    def _own(self, x: Tensor, cache: CacheView | None) -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
+    def _own(self, x: Tensor, cache: CacheView | None) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:
         """Self-attention's gate, queries, and the latents of all tokens so far."""
-        *gate, q, kv = self.down(x).split([*self.own_widths, self.latent_width], dim=-1)
+        gate, (q, kv) = parted(self.down(x), self.gate_width, self.q_width, self.latent_width)
         rotate = rotation(self.position[0], x, cache)
         q_nope, q_rope = self._queries(q)
         latent = self._latent(kv, rotate)

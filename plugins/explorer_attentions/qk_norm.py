@@ -14,7 +14,11 @@ def head_norm(norm: Norm | None, over: str, heads: int, head_dim: int) -> nn.Mod
 
 
 class EachHead(nn.Module):
-    """A norm of its own for each head, one after the other."""
+    """A norm of its own for each head, one after the other: a kernel for each head, and a copy of their results.
+
+    One kernel could serve all if their parameters lay in one tensor, but only a norm's own class knows how those act.
+    A compiler fuses them.
+    """
 
     def __init__(self, norm: Norm, heads: int, head_dim: int):
         super().__init__()

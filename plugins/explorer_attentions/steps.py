@@ -1,6 +1,6 @@
 """The steps around the attention core that the softmax attentions of this package share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +36,7 @@ def rows(linear: nn.Linear, x: Tensor, first: int, last: int | None) -> Tensor:
 
 def in_heads(x: Tensor, head_dim: int) -> Tensor:
     """(B, T, heads * head_dim) as (B, heads, T, head_dim)."""
-    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
+    return x.unflatten(-1, (x.shape[-1] // head_dim, head_dim)).transpose(1, 2)
 
 
 def out_of_heads(y: Tensor) -> Tensor:
@@ -44,9 +44,17 @@ def out_of_heads(y: Tensor) -> Tensor:
     return y.transpose(1, 2).flatten(2)
 
 
-def gated(y: Tensor, gate: Sequence[Tensor]) -> Tensor:
+def parted(x: Tensor, gate: int, *widths: int) -> tuple[Tensor | None, tuple[Tensor, ...]]:
+    """The gate, which stands first in x (..., gate + sum of widths), and the parts behind it; gate 0: there is none."""
+    if not gate:
+        return None, x.split(widths, dim=-1)
+    first, *parts = x.split([gate, *widths], dim=-1)
+    return first, tuple(parts)
+
+
+def gated(y: Tensor, gate: Tensor | None) -> Tensor:
     """The heads' outputs times the sigmoid of their gate, where there is one; both (B, T, heads * head_dim)."""
-    return y * gate[0].sigmoid() if gate else y
+    return y if gate is None else y * gate.sigmoid()
 
 
 def rotates(position: Position) -> bool:

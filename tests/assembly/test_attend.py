@@ -76,6 +76,38 @@ def test_attend_is_its_formula_with_finite_gradients(flags, visible, T, S, kv_he
     torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
 
 
+MANY = 40  # from 32 queries on, a sink is one more key
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["", "mask"])
+@pytest.mark.parametrize("biased", [False, True], ids=["", "bias"])
+@pytest.mark.parametrize("visible", RULES, ids=str)
+@pytest.mark.parametrize(("S", "kv_heads", "v_dim"), [(MANY, 4, V_DIM), (MANY, 2, K_DIM), (MANY + 9, 1, K_DIM + 11)])
+def test_sinks_of_many_queries(masked, biased, visible, S, kv_heads, v_dim):
+    q, k, v = tensors(MANY, S, kv_heads, v_dim=v_dim)
+    chosen = options(MANY, S, mask=masked, bias=biased, softcap=False, sinks=True)
+    inputs = (q, k, v, chosen["sinks"].requires_grad_())
+    ours, theirs = attend(q, k, v, visible, **chosen), reference(q, k, v, visible, **chosen)
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    weight = torch.randn_like(ours)
+    gradients = (torch.autograd.grad((y * weight).sum(), inputs) for y in (ours, theirs))
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-10)
+    with torch.no_grad():
+        torch.testing.assert_close(attend(q, k, v, visible, **chosen), theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("T", [1, MANY])
+def test_a_sink_is_as_precise_as_float32_and_may_be_off(dtype, T):
+    """5.0123 is 5.0 in bfloat16: the values' share, 1 / 4.8, would be off by 1 %."""
+    q, k = torch.zeros(1, 2, T, K_DIM, dtype=dtype), torch.zeros(1, 1, MANY, K_DIM, dtype=dtype)
+    v = torch.ones(1, 1, MANY, 1, dtype=dtype)
+    sinks = torch.tensor([5.0123, float("-inf")])
+    y = attend(q, k, v, Visible(causal=False), sinks=sinks)
+    expected = torch.stack([MANY / (MANY + sinks[0].exp()), torch.tensor(1.0)])
+    torch.testing.assert_close(y[0, :, -1, 0], expected.to(dtype), rtol=8 * torch.finfo(dtype).eps, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("v_dim", [K_DIM, V_DIM])
 @pytest.mark.parametrize("flags", [(0, 0, 0, 0), (1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)])
@@ -113,6 +145,15 @@ def test_widths_that_differ_with_gradients_over_many_keys(v_dim):
     weight = torch.randn_like(ours)
     gradients = (torch.autograd.grad((y * weight).sum(), (q, k, v)) for y in (ours, theirs))
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("option", [{}, {"softcap": 3.0}, {"sinks": torch.zeros(4)}], ids=["sdpa", "cap", "sinks"])
+@pytest.mark.parametrize("visible", RULES, ids=str)
+def test_no_queries_give_no_rows(option, visible):
+    q, k, v = tensors(0, 5, 2)
+    y = attend(q, k, v, visible, mask=torch.ones(0, 5, dtype=torch.bool), **option)
+    assert y.shape == (2, HEADS, 0, V_DIM)
+    assert attend(q, k[:, :, :0], v[:, :, :0], visible, **option).shape == y.shape
 
 
 @pytest.mark.parametrize(
@@ -217,7 +258,7 @@ def test_attend_compiles_in_one_graph_over_changing_shapes(name):
     torch._dynamo.reset()
     visible = Visible(causal=True, window=None if name in ("plain", "sinks") else 3)
     compiled = torch.compile(attend, fullgraph=True, backend="eager")
-    for T, S in ((4, 4), (6, 6), (1, 7), (1, 8), (2, 9)):
+    for T, S in ((4, 4), (6, 6), (1, 7), (1, 8), (2, 9), (40, 40), (41, 50)):
         q, k, v = (x.detach() for x in tensors(T, S, 2))
         chosen = options(T, S, **{flag: flag == name for flag in ("mask", "bias", "softcap", "sinks")})
         torch.testing.assert_close(compiled(q, k, v, visible, **chosen), attend(q, k, v, visible, **chosen))

@@ -65,11 +65,11 @@ def test_the_room_for_entries_follows_from_the_tokens():
 def test_entries_are_taken_back_with_the_tokens():
     cache = Cache(1, batch=B, capacity=8)
     view = cache.views[0]
-    empty = cache.mark()
+    empty = cache.timing_mark()
     view.extend(k=entries(2), every=2)
     view.extend(w=entries(4), window=3)
     cache.advance(4)
-    held, rewind = cache.held(), cache.mark()
+    held, rewind = cache.held(), cache.timing_mark()
     for _ in range(3):
         (seen,) = view.extend(k=entries(2, 2), every=2)
         view.extend(w=entries(4, 4), window=3)

@@ -66,7 +66,7 @@ def whole(plan: Any, workload: Workload) -> tuple[Any, int]:
     held = full.context - full.tokens
     with torch.set_grad_enabled(train):
         if cache is not None and (held or full.phase == "decode"):
-            empty = cache.mark()
+            empty = cache.timing_mark()
             model(tokens(max(held, 1)), source, cache=cache)
             if not held:
                 empty()

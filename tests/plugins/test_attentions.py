@@ -84,13 +84,32 @@ def test_branch_weights_are_views_of_value_and_output(name):
     ours, x = built(name, bias="out"), drawn(B, T, DIM)
     weights = ours.branch_weights()
     assert not torch.allclose(ours(x), ours.out.bias.expand(B, T, DIM), atol=1e-3)
-    with torch.no_grad():
-        for weight in weights["value"]:
-            assert weight.ndim == 2
-            weight.zero_()
-    torch.testing.assert_close(ours(x), ours.out.bias.expand(B, T, DIM))
+    if name == "differential":  # the norm behind its values takes any scale out again
+        assert weights["value"] == []
+    else:
+        with torch.no_grad():
+            for weight in weights["value"]:
+                assert weight.ndim == 2
+                weight.zero_()
+        torch.testing.assert_close(ours(x), ours.out.bias.expand(B, T, DIM))
     assert weights["input"] == []
     assert [w.data_ptr() for w in weights["output"]] == [ours.out.weight.data_ptr()]
+
+
+@each_attention
+@torch.no_grad()
+def test_no_tokens_give_none_and_leave_the_cache_alone(name):
+    for window in (None, 3):
+        ours, x = built(name, position=turn, window=window), drawn(B, T, DIM)
+        cache, nothing = Cache(1, batch=B, capacity=T), x[:, :0]
+        for piece in x.split([3, 1, 1], dim=1):
+            held = cache.held()
+            assert ours(nothing, cache=cache.views[0]).shape == ours(nothing).shape == nothing.shape
+            assert cache.held() == held
+            start = cache.offset
+            came = ours(piece, cache=cache.views[0])
+            cache.advance(piece.shape[1])
+            torch.testing.assert_close(came, ours(x)[:, start : cache.offset])
 
 
 # Masks: public cases F3, F4, F9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import pytest
 import torch
 from torch import nn
@@ -79,6 +81,14 @@ def test_gqa_with_a_key_head_for_each_query_head_is_mha():
         block = Block(position=RoPE)
         ours, same = block.build(GroupedQueryAttention, kv_heads=HEADS, **options), block.build(mha, **options)
         torch.testing.assert_close(ours(x), same(x), rtol=0, atol=0)
+
+
+def test_what_mha_and_gqa_share_has_the_same_names_types_and_defaults():
+    grouped, plain = signature(GroupedQueryAttention).parameters, signature(mha).parameters
+    assert [name for name in grouped if name != "kv_heads"] == list(plain)
+    assert all(parameter == grouped[name] for name, parameter in plain.items())
+    ours, theirs = (f.__doc__.split("\n\n")[-1].strip() for f in (mha, GroupedQueryAttention))
+    assert ours == theirs
 
 
 # mha_naive against mha
