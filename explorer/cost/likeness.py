@@ -24,7 +24,8 @@ def likeness(module: nn.Module) -> Hashable:
     """
     attributes = tuple((name, _value(value)) for name, value in vars(module).items() if name not in _TORCH_OWN)
     tensors = tuple((name, _value(t)) for name, t in [*module._parameters.items(), *module._buffers.items()])
-    children = tuple((name, child and likeness(child)) for name, child in module._modules.items())
+    # Not `child and ...`: an empty container is a module too.
+    children = tuple((name, None if child is None else likeness(child)) for name, child in module._modules.items())
     return type(module), attributes, tensors, children
 
 

@@ -126,3 +126,14 @@ def test_layers_that_cross_attend_alike_are_looked_at_once() -> None:
     plan = explorer.load({**BASE, **TWO_STACKS}).plan()
     layers = build_model(plan, device="meta").stack.layers
     assert likeness(layers[0]) == likeness(layers[1])
+
+
+@pytest.mark.parametrize("shared_norm", [True, False])
+def test_parallel_layers_are_looked_at_once(shared_norm: bool) -> None:
+    """With a shared norm the container of the others is empty, which is no reason to tell two layers apart."""
+    from explorer.assembly.build import build_model
+    from explorer.cost.likeness import likeness
+
+    plan = explorer.load({**BASE, "layers": 2, "layout": {"parallel": {"shared_norm": shared_norm}}}).plan()
+    layers = build_model(plan, device="meta").stack.layers
+    assert likeness(layers[0]) == likeness(layers[1])
