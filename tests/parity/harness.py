@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor, nn
 
 import explorer
-from tests.parity.tasks import DECODER, Question, Task, padded, pieces, question
+from tests.parity.tasks import DECODER, MIDDLE, Question, Task, padded, pieces, question
 from tests.parity.weights import randomise
 
 VOCAB = 37
@@ -23,7 +23,7 @@ VOCAB = 37
 class Family:
     """One architecture, said by a blueprint and by a config of transformers.
 
-    options: of their constructor, beside the config. masked: whether a mask may be given.
+    options: of their constructor, beside the config. masked: whether a mask may be given; hidden: what it hides.
     tokens: of a sequence, more than any window. prepare: gives other values to what of theirs cannot be random.
     """
 
@@ -34,6 +34,7 @@ class Family:
     task: Task = DECODER
     options: Mapping[str, Any] = field(default_factory=dict)
     masked: bool = True
+    hidden: tuple[int, ...] = MIDDLE
     tokens: int = 19
     prepare: Callable[[nn.Module], None] = lambda model: None
 
@@ -84,8 +85,8 @@ class Pair:
 
     @torch.no_grad()
     def padded(self) -> tuple[Tensor, Tensor]:
-        """What is said at real tokens where the second sequence ends in padding."""
-        asked = padded(self.question, self.task)
+        """What is said at real tokens where some of the second sequence are padding."""
+        asked = padded(self.question, self.task, self.family.hidden)
         theirs, _ = self.task.theirs(self.theirs, asked, None)
         ours = self.task.ours(self.ours, asked, None)
         if self.task.reads_source or theirs.ndim == 2:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 FIRST_ID = 4  # below stand the special tokens of their configs: rows for padding get no gradient there
 STEPS = (1, 2, *[1] * 8)  # ten, one of them of two tokens
-PADDING = 3
+MIDDLE, END = (1, 2, 3), (-3, -2, -1)  # the end says nothing of a causal model: no real token would see it
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ def question(vocab: int, tokens: int) -> Question:
     return Question(ids, source)
 
 
-def padded(whole: Question, task: Task) -> Question:
-    """The same with the end of its second sequence called padding."""
+def padded(whole: Question, task: Task, hidden: tuple[int, ...]) -> Question:
+    """The same with some tokens of its second sequence called padding."""
     real = torch.ones_like(whole.source if task.reads_source else whole.ids, dtype=torch.bool)
-    real[1, -PADDING:] = False
+    real[1, list(hidden)] = False
     return Question(whole.ids, whole.source, real)
 
 

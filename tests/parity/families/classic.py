@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.parity.harness import Family
-from tests.parity.tasks import ENCODER, POOLER
+from tests.parity.tasks import ENCODER, END, POOLER
 
 EPS = 1e-3  # large enough that one in another place shows
 BLUEPRINT = {
@@ -111,5 +111,6 @@ CLASSIC = (
         },
         "BloomForCausalLM",
         {"hidden_size": 36, "n_head": 6, "n_layer": 2, "layer_norm_epsilon": EPS},
+        hidden=END,  # theirs counts places over real tokens only
     ),
 )  # fmt: skip

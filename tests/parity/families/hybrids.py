@@ -14,6 +14,7 @@ from tests.parity.families.experts import (
 )
 from tests.parity.families.llama_like import rope
 from tests.parity.harness import Family
+from tests.parity.tasks import END
 
 EPS, KDA_EPS = 1e-6, 1e-5  # those of the norms inside gated_deltanet, csa and hca, and inside kda
 
@@ -141,6 +142,7 @@ HYBRIDS = (
          "rope_parameters": {
              "main": rope(1000.0, partial_rotary_factor=0.5),
              "compress": rope(100.0, rope_type="yarn", partial_rotary_factor=0.5, attention_factor=1.0, **THEIR_YARN)}},
+        hidden=END,  # theirs pools padding into its compressed keys
         tokens=30,
         prepare=random_experts_for_tokens,
     ),
