@@ -27,13 +27,14 @@ from explorer.errors import UsageError, Where
 from explorer.registry.chosen import Chosen
 from explorer.registry.registry import Registry
 
-_ALONE: Mapping[str, Any] = {
+ALONE: Mapping[str, Any] = {
     "norm": "none",
     "placement": "none",
     "residual": "none",
     "attention": "none",
     "feedforward": "none",
 }
+"""Fields of a block around one attention or feed-forward, and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def instance_cost(kind: str, written: str, sizes: Sizes, registry: Registry) -> 
 
 
 def _in_a_block(kind: str, written: str, sizes: Sizes, registry: Registry) -> InstanceCost:
-    fields = {**_ALONE, **sizes.fields(), "layers": sizes.layers, "vocab": sizes.vocab}
+    fields = {**ALONE, **sizes.fields(), "layers": sizes.layers, "vocab": sizes.vocab}
     plan = load({**fields, kind: _value(written)}, registry=registry).plan()
     counted = count(plan, [Workload("prefill", 1, sizes.tokens, dtype=sizes.dtype)])
     (cost,) = (cost for cost in counted.costs if cost.scope == "block")

@@ -6,18 +6,17 @@ from explorer.report.column import Column, change, figures
 from explorer.report.document import Workload, passes
 from explorer.report.rows import Row
 from explorer.report.timing import timing_columns
-from explorer.report.units import BYTES, OPERATIONS, PARAMS, UNEVEN, exact, short
+from explorer.report.units import BYTES, OPERATIONS, PARAMS, UNEVEN, UNKNOWN, exact, short
+from explorer.study.comparing import AXIS
 
 INCOMPLETE = "*"
-BLUEPRINT = "blueprint"
-"""The axis along which whole blueprints stand side by side."""
 
 
 def measures(rows: Sequence[Row], workload: Workload) -> list[Column]:
     """Parameters, matmul FLOPs, KV cache, bytes and latency of the rows, with differences where there is a baseline."""
     compared = any(row.base is not None and not row.is_baseline for row in rows)
     return [
-        *(_shape(rows) if any(BLUEPRINT in row.combination["choices"] for row in rows) else []),
+        *(_shape(rows) if any(AXIS in row.combination["choices"] for row in rows) else []),
         *_parameters(rows, compared=compared),
         *_operations(rows, passes(workload), compared=compared),
         *(_cache(rows, compared=compared) if workload["phase"] != "train" else []),
@@ -52,7 +51,8 @@ def _heads(row: Row) -> str:
     attention = resolved.get("attention")
     parameters: dict[str, object] = next(iter(attention.values()), {}) if isinstance(attention, dict) else {}
     kv_heads = parameters.get("kv_heads")
-    return f"{resolved.get('heads')}/{kv_heads}" if kv_heads else str(resolved.get("heads"))
+    heads = resolved.get("heads", UNKNOWN)
+    return f"{heads}/{kv_heads}" if kv_heads else str(heads)
 
 
 def _per_token(row: Row) -> str:

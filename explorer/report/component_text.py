@@ -86,6 +86,7 @@ def _cost(written: str, cost: InstanceCost, sizes: Sizes) -> Iterator[str]:
     if cost.where is not None:
         yield f"    of {cost.where}"
     yield f"    parameters: {exact(cost.params)}"
+    yield "    counted on meta; matrix products only, 1 multiply-add = 2 FLOPs"
     yield f"    matmul FLOPs, forward: {exact(cost.matmul_flops)} (dense), {exact(cost.matmul_flops_exact)} (exact)"
     if cost.kv is None:
         return

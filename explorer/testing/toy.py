@@ -17,6 +17,7 @@ from explorer.assembly.model import BlockModule, Model
 from explorer.assembly.residual import PLACEMENTS, Residual
 from explorer.blueprint.load import load
 from explorer.blueprint.plan import ModelPlan
+from explorer.cost.instance import ALONE
 from explorer.errors import BlueprintError, ExplorerError, RefusedError, UsageError
 from explorer.registry.chosen import Chosen
 from explorer.registry.registry import Component, Registry
@@ -30,7 +31,6 @@ LONGEST = TOKENS + 2
 SITE = Site(index=0, total=4, sublayer=0, sublayers=2, layer=0, layers=LAYERS, decoder_layers=LAYERS)
 
 _SIZES: Mapping[str, Any] = {"dim": DIM, "heads": HEADS, "layers": LAYERS, "vocab": VOCAB}
-_ALONE: Mapping[str, Any] = {"attention": "none", "feedforward": "none", "residual": "none", "placement": "none"}
 _TRIES = 500
 
 Changes = Mapping[str, Any]
@@ -121,7 +121,7 @@ class Toy:
 
     def alone(self, changes: Changes = _NOTHING) -> BlockModule:
         """One layer that is this attention or feed-forward and nothing else: no norm, no residual."""
-        return self.block({**_ALONE, **self.written(), **changes})
+        return self.block({**ALONE, **self.written(), **changes})
 
     @cached_property
     def chosen(self) -> Chosen:

@@ -1,7 +1,7 @@
 from typing import Annotated
 
 import torch
-from annotated_types import Gt
+from annotated_types import Gt, Le
 from torch import Tensor, nn
 
 
@@ -13,7 +13,7 @@ class SiTU(nn.Module):
     beta: the cap; the larger, the nearer to SiLU.
     """
 
-    def __init__(self, *, beta: Annotated[float, Gt(0)] = 4.0):
+    def __init__(self, *, beta: Annotated[float, Gt(0), Le(1e30)] = 4.0):
         super().__init__()
         self.beta = beta
 

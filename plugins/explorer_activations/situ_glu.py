@@ -1,7 +1,7 @@
 from typing import Annotated
 
 import torch
-from annotated_types import Gt
+from annotated_types import Gt, Le
 from torch import Tensor, nn
 
 
@@ -14,7 +14,12 @@ class SiTUGLU(nn.Module):
     beta: cap of the gate. linear_beta: cap of the up-projection, null: it stays linear.
     """
 
-    def __init__(self, *, beta: Annotated[float, Gt(0)] = 4.0, linear_beta: Annotated[float, Gt(0)] | None = 25.0):
+    def __init__(
+        self,
+        *,
+        beta: Annotated[float, Gt(0), Le(1e30)] = 4.0,
+        linear_beta: Annotated[float, Gt(0), Le(1e30)] | None = 25.0,
+    ):
         super().__init__()
         self.beta, self.linear_beta = beta, linear_beta
 
