@@ -2,88 +2,180 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import json
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, overload
 
-from explorer.blueprint.axes import Axis, Option, spoken
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.blueprint.axes import Axis, spoken
 from explorer.blueprint.baseline import Baseline
-from explorer.blueprint.changes import Change
+from explorer.blueprint.columns import MOST_PROBLEMS, columns_of
+from explorer.blueprint.faults import LeftOut, Problems, left_out
+from explorer.blueprint.grid import Grid
+from explorer.blueprint.identity import as_text, lanes
+from explorer.blueprint.merging import Merged, merge
 from explorer.blueprint.plan import ModelPlan
-from explorer.blueprint.reading import Reader, distinct, in_order
-from explorer.blueprint.resolve import resolve
-from explorer.blueprint.resolved import form
+from explorer.blueprint.reading import Reader, in_order
+from explorer.blueprint.resolve import plan_of
+from explorer.blueprint.resting import note_unreached, resting
 from explorer.blueprint.skips import Rule
+from explorer.blueprint.space import Space
 from explorer.blueprint.state import State
-from explorer.blueprint.tree import plain
-from explorer.blueprint.writing import Writer, unreached_problem
+from explorer.blueprint.varied import Mask, Places, Varied, marked
+from explorer.blueprint.writing import Writer
 from explorer.errors import NOWHERE, BlueprintError, Problem, UsageError
 
 DEFAULT_LIMIT = 100_000
-_MOST_PROBLEMS = 50
-_ID_LENGTH = 8
-
-Index = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Combination:
-    """One row: the choices that made it, and its plan, or the reason why it is skipped."""
+    """One row: the choices that made it, and the reason why it is skipped, with the problems where they are that."""
 
     id: str
     choices: Mapping[str, str]
-    state: State
-    plan: ModelPlan | None
     skipped: str | None
-    problems: tuple[Problem, ...] = ()
+    problems: Problems
+    place: int
+    space: Space = field(repr=False)
+
+    @cached_property
+    def state(self) -> State:
+        return self.space.state(self.place)
+
+    @cached_property
+    def plan(self) -> ModelPlan | None:
+        """None where the row is skipped."""
+        return plan_of(self.state) if self.skipped is None else None
 
     @property
     def label(self) -> str:
         return ", ".join(spoken(axis, text) for axis, text in self.choices.items()) or "as written"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Combinations:
-    """All rows, the first axis slowest; ``row_at`` finds the row of each place in the product."""
+    """All rows, the first axis slowest, as arrays; a row itself is made when it is asked for.
 
-    rows: tuple[Combination, ...]
-    row_at: Mapping[Index, int]
-    axes: Sequence[Axis]
+    A *place* is the flat index of one option of each axis; a row is an index into ``places``. base: the blueprint
+    without axes. rests: where each axis rests.
+    """
+
+    base: State
+    space: Space
+    rests: Mapping[str, Varied[bool]]
+    left_out: LeftOut
+    merging: Merged
     baseline: Baseline
 
     @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.space.grid.axes
+
+    @property
+    def rows(self) -> Rows:
+        return Rows(self)
+
+    @property
+    def places(self) -> Places:
+        """The place that stands for each row."""
+        return self.merging.places
+
+    @property
     def product(self) -> int:
-        return len(self.row_at)
+        return self.space.grid.size
 
     @property
     def merged(self) -> int:
-        return self.product - len(self.rows)
+        """How many places are equal to that of another row."""
+        return self.product - len(self.places)
+
+    @cached_property
+    def skipped(self) -> Mask:
+        """Whether each row is skipped."""
+        return (self.left_out.ruled.everywhere() | self.left_out.faulty.everywhere())[self.places]
+
+    def ids(self) -> NDArray[np.str_]:
+        """The id of each row: the fewest hexadecimal digits, 8 or more, that tell all apart (see ``identity``)."""
+        return self._ids
+
+    @cached_property
+    def _ids(self) -> NDArray[np.str_]:
+        return as_text(lanes(self.base, self.space.grid, self.rests, self.places))
+
+    def options(self, axis: Axis) -> NDArray[np.int32]:
+        """The index of each row's option of an axis, -1 where the axis rests."""
+        rests = self.rests[axis.name].everywhere()[self.places]
+        return np.where(rests, np.int32(-1), self.space.grid.options_at(axis, self.places))
+
+    def reasons(self) -> tuple[NDArray[np.int32], list[str]]:
+        """Why rows are skipped: the index of each row's reason, -1 where it is not, and the different reasons."""
+        skipped = np.flatnonzero(self.skipped)
+        numbers, firsts = self.left_out.alike(self.places[skipped])
+        told = [self.left_out.reason(self.space, int(place))[0] or "" for place in self.places[skipped[firsts]]]
+        texts: dict[str, int] = {}
+        codes = [texts.setdefault(text, len(texts)) for text in told]
+        result = np.full(len(self.places), -1, np.int32)
+        result[skipped] = np.array(codes, np.int32)[numbers]
+        return result, list(texts)
+
+    def representatives(self, varied: Varied[Any]) -> list[int | None]:
+        """For each value the first place of a row that has it and is not skipped; None where no such row has it."""
+        return varied.firsts(self._kept)
+
+    @cached_property
+    def _kept(self) -> Places:
+        return marked(self.places[~self.skipped], self.product)
+
+    def partners(self, dead: Mask) -> NDArray[np.intp]:
+        """The row that each row is compared with; -1 where that one is dead."""
+        if self.baseline.indexes is None:
+            alive = np.flatnonzero(~dead)[:1]
+            return np.full(len(self.places), alive[0] if len(alive) else -1)
+        places = self.merging.homes
+        for axis in self.axes:
+            if axis.name in self.baseline.indexes:
+                places = self.space.grid.with_option(places, axis, self.baseline.indexes[axis.name])
+        partners = self.merging.row_of[places]
+        return np.where(dead[partners], -1, partners)
 
     def baselines(self, dead: Collection[str]) -> dict[str, str | None]:
         """The id of the row that each row is compared with; None where that row is among the dead."""
-        if self.baseline.indexes is None:
-            first = next((row.id for row in self.rows if row.id not in dead), None)
-            return {row.id: first for row in self.rows}
-        ids = [row.id for row in self.rows]
-        partners = {ids[at]: ids[self.row_at[self._partner(home)]] for at, home in self._homes.items()}
-        return {id: partner if partner not in dead else None for id, partner in partners.items()}
+        ids: list[str] = self.ids().tolist()
+        partners = self.partners(np.array([id in dead for id in ids], np.bool_)).tolist()
+        return {id: None if partner < 0 else ids[partner] for id, partner in zip(ids, partners, strict=True)}
 
-    @cached_property
-    def _homes(self) -> dict[int, Index]:
-        """The first place in the product of each row."""
-        homes: dict[int, Index] = {}
-        for index, at in self.row_at.items():
-            homes.setdefault(at, index)
-        return homes
 
-    def _partner(self, index: Index) -> Index:
-        """The place with the baseline's choice on each axis it names, the row's own on the others."""
-        fixed = self.baseline.indexes or {}
-        return tuple(fixed.get(axis.name, place) for axis, place in zip(self.axes, index, strict=True))
+class Rows(Sequence[Combination]):
+    """The rows of a study, each made when it is asked for."""
+
+    def __init__(self, study: Combinations):
+        self._study = study
+
+    def __len__(self) -> int:
+        return len(self._study.places)
+
+    @overload
+    def __getitem__(self, index: int) -> Combination: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Combination]: ...
+    def __getitem__(self, index: int | slice) -> Combination | list[Combination]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        study = self._study
+        place = int(study.places[index])
+        skipped, problems = study.left_out.reason(study.space, place)
+        return Combination(str(study.ids()[index]), dict(self._choices(place)), skipped, problems, place, study.space)
+
+    def _choices(self, place: int) -> Iterator[tuple[str, str]]:
+        grid = self._study.space.grid
+        for axis in grid.axes:
+            if not self._study.rests[axis.name].at(place):
+                yield axis.name, axis.options[grid.option_at(axis, place)].text
 
 
 def count(axes: Sequence[Axis]) -> int:
@@ -111,136 +203,31 @@ def combine(
     or no row is left.
     """
     check_limit(axes, limit)
-    maker = _RowMaker(base, axes, skips, reader)
-    places: dict[tuple[Hashable, ...], int] = {}
-    rows: list[Combination] = []
-    row_at: dict[Index, int] = {}
-    for index in itertools.product(*(range(len(axis.options)) for axis in axes)):
-        draft = maker.draft(index)
-        at = row_at[index] = places.setdefault(draft.form, len(rows))
-        if at == len(rows):
-            rows.append(maker.row(draft))
-        elif rows[at].skipped and not rows[at].problems:
-            # A rule may skip an option's name; the same model under another name is still wanted.
-            rows[at] = row if (row := maker.row(draft)).skipped is None else rows[at]
-    maker.raise_problems()
-    result = Combinations(_with_own_ids(rows), row_at, axes, baseline)
-    if all(row.skipped for row in result.rows):
-        raise BlueprintError(_reasons(result, skips))
+    grid, writer = Grid(tuple(axes)), Writer(reader)
+    columns = columns_of(base, grid, writer)
+    space = Space(grid, columns.fields)
+    rests = resting(space, columns, writer)
+    note_unreached(space, columns.reached, reader)
+    reader.raise_problems()
+    out = left_out(space, skips, rests, reader)
+    merged = merge(grid, (space.holders, *space.in_force.values()), out.ruled.everywhere(), out.faulty.everywhere())
+    result = Combinations(base, space, rests, out, merged, baseline)
+    if result.skipped.all():
+        raise BlueprintError(_why_none_is_left(result))
     return result
 
 
-def _with_own_ids(rows: Sequence[Combination]) -> tuple[Combination, ...]:
-    """The rows with the shortest ids, of 8 digits or more, that tell them all apart."""
-    unique = (n for n in range(_ID_LENGTH, 65) if len({row.id[:n] for row in rows}) == len(rows))
-    length = next(unique, None)
-    assert length is not None, "two rows with the same choices"
-    return tuple(replace(row, id=row.id[:length]) for row in rows)
-
-
-def _reasons(result: Combinations, skips: Sequence[Rule]) -> Sequence[Problem]:
-    found = in_order([problem for row in result.rows for problem in row.problems])
-    if found:
-        return found[:_MOST_PROBLEMS]
-    reasons = dict.fromkeys(row.skipped or "" for row in result.rows)
-    where = skips[0].where if skips else NOWHERE
-    message = f"no combination is left: {len(result.rows)} of {len(result.rows)} are skipped"
-    return [Problem(where, "skip", message, tuple(reasons)[:5])]
-
-
-@dataclass
-class _Step:
-    """A state on the way to rows, what was lost so far, and the steps that follow from it."""
-
-    state: State
-    lost: tuple[Change, ...] = ()
-    following: dict[int, _Step] = field(default_factory=dict)
-
-    def after(self, change: Change, writer: Writer) -> _Step:
-        """The state after one more change; rows that begin alike share it."""
-        step = self.following.get(id(change))
-        if step is None:
-            state = writer.one(self.state, change)
-            step = _Step(self.state, (*self.lost, change)) if state is None else _Step(state, self.lost)
-            self.following[id(change)] = step
-        return step
-
-
-@dataclass(frozen=True)
-class _Draft:
-    """A place in the product with its state."""
-
-    options: Sequence[Option]
-    state: State
-    lost: frozenset[int]
-    form: tuple[Hashable, ...]
-
-
-class _RowMaker:
-    """Makes rows, and notes which changes of which axes have reached anything so far."""
-
-    def __init__(self, base: State, axes: Sequence[Axis], skips: Sequence[Rule], reader: Reader):
-        self.axes, self.skips, self.reader = axes, skips, reader
-        self._writer = Writer(reader)
-        splits = any(not change.path and change.scope.block is None for axis in axes for change in axis.changes)
-        self._start = _Step(base if splits else base.pruned())
-        self._digest = hashlib.sha256(repr(form(base)).encode()).hexdigest()
-        self._reached: set[int] = set()
-        self._lost: dict[int, State] = {}
-
-    def draft(self, index: Index) -> _Draft:
-        """The state of a place in the product."""
-        options = [axis.options[i] for axis, i in zip(self.axes, index, strict=True)]
-        changes = sorted((change for option in options for change in option.changes), key=lambda change: change.order)
-        step = self._start
-        for change in changes:
-            step = step.after(change, self._writer)
-        if len(self.reader.problems) > _MOST_PROBLEMS:
-            self.reader.raise_problems()
-        lost = frozenset(id(change) for change in step.lost)
-        self._reached.update(id(change) for change in changes if id(change) not in lost)
-        for change in step.lost:
-            self._lost.setdefault(id(change), step.state)
-        return _Draft(options, step.state, lost, form(step.state))
-
-    def row(self, draft: _Draft) -> Combination:
-        state = draft.state
-        chosen = {a.name: o for a, o in zip(self.axes, draft.options, strict=True) if not self._rests(a, o, draft)}
-        choices = {name: option.text for name, option in chosen.items()}
-        identity = self._identity(chosen)
-        if self.reader.problems:  # a value of some row cannot be read: no row will count
-            return Combination(identity, choices, state, None, "cannot be read")
-        rule = next((rule for rule in self.skips if rule.holds(state, choices)), None)
-        if rule is not None:
-            return Combination(identity, choices, state, None, f"skip: {rule.text}")
-        reader = self.reader.afresh()
-        plan = resolve(state, reader)
-        problems = tuple(distinct(reader.problems))
-        reason = "; ".join(f"{p.path}: {p.message}" for p in problems)
-        return Combination(identity, choices, state, plan, reason or None, problems)
-
-    def _identity(self, chosen: Mapping[str, Option]) -> str:
-        options = [[name, chosen[name].text, plain(chosen[name].node)] for name in sorted(chosen)]
-        text = json.dumps(options, sort_keys=True)
-        return hashlib.sha256((self._digest + text).encode()).hexdigest()
-
-    def _rests(self, axis: Axis, option: Option, draft: _Draft) -> bool:
-        """Whether nothing that the axis could set is there in this row."""
-        if option.changes:
-            return all(id(change) in draft.lost for change in option.changes)
-        return bool(axis.changes) and not any(self._writer.one(draft.state, change) for change in axis.changes)
-
-    def raise_problems(self) -> None:
-        """Raises: BlueprintError where a value cannot be read or an axis reaches nothing in any row."""
-        for axis in self.axes:
-            for change in self._unreached(axis):
-                unreached_problem(change, self._lost[id(change)], self.reader)
-        self.reader.raise_problems()
-
-    def _unreached(self, axis: Axis) -> Iterator[Change]:
-        """Of an axis of values one change, where all rest everywhere; of named options each that never reaches."""
-        resting = [change for change in axis.changes if id(change) not in self._reached]
-        if axis.named:
-            yield from resting
-        elif axis.changes and len(resting) == len(axis.changes):
-            yield resting[0]
+def _why_none_is_left(result: Combinations) -> Sequence[Problem]:
+    """The problems of all rows, looked for in the first row with each; without any, the rules."""
+    out, rows = result.left_out, result.rows
+    ruled = out.ruled.everywhere()[result.places]
+    candidates = marked(result.places[~ruled], result.product)
+    places = {place for found in out.found for place in found.firsts(candidates) if place is not None}
+    at = np.searchsorted(result.places, sorted(places))
+    problems = in_order([problem for row in at for problem in rows[row].problems])
+    if problems:
+        return problems[:MOST_PROBLEMS]
+    _, reasons = result.reasons()
+    where = out.rules[0].where if out.rules else NOWHERE
+    message = f"no combination is left: {len(rows)} of {len(rows)} are skipped"
+    return [Problem(where, "skip", message, tuple(reasons[:5]))]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
-from explorer.blueprint.fields import DECODER, MISSING, READ_BY_STACK
+from explorer.blueprint.fields import BLOCK, DECODER, FIELDS, MISSING, MODEL
 from explorer.blueprint.layers import written_layers
 from explorer.blueprint.plan import UNNAMED
 from explorer.blueprint.reading import BAD, plain_value
 from explorer.blueprint.resolve import NORMS_AT_THE_END, effective_head_dim
 from explorer.blueprint.state import Fields, Setting, State
-
-FOLLOWERS = frozenset({"head_dim", "cross_attention"})  # block fields that follow another where they are null
 
 
 def resolved(state: State) -> dict[str, Any]:
@@ -38,23 +38,36 @@ def resolved(state: State) -> dict[str, Any]:
 
 def form(state: State) -> tuple[Hashable, ...]:
     """What makes two rows one: equal where all fields in force are. Fields that no layer uses are left out."""
-    stacks = []
-    for stack in state.real_stacks:
-        names = sorted(state.blocks)
-        blocks = tuple((name, *_texts(_block_form(state, stack, name))) for name in names)
-        stacks.append((stack, *_texts(stack_in_force(state, stack)), blocks))
-    return (*_texts(state.model), *stacks)
+    return (*holders(state), *(tuple(map(text_of, settings_in_force(state, name))) for name in FIELDS))
 
 
-def _texts(fields: Fields) -> tuple[str, ...]:
-    return tuple(setting.text for setting in fields.values())
+def holders(state: State) -> tuple[Hashable, ...]:
+    """The stacks and blocks that hold fields, whatever the order in which blocks were defined."""
+    return state.real_stacks, tuple(sorted(state.blocks))
 
 
-def _block_form(state: State, stack: str, name: str) -> Fields:
-    fields = in_force(state, stack, name)
-    if state.in_use(stack, name):
-        return fields
-    return {key: setting for key, setting in fields.items() if key in READ_BY_STACK}
+def settings_in_force(state: State, name: str) -> tuple[Setting | None, ...]:
+    """One field as each of its holders has it: the model, its stacks, or their blocks; None where nothing reads it.
+
+    Of other fields it reads those that ``depends_on`` names, and `layers` for what blocks are in use.
+    """
+    level = FIELDS[name].level
+    if level == MODEL:
+        return (state.model[name],)
+    if level != BLOCK:
+        return tuple(_stack_setting(state, stack, name) for stack in state.real_stacks)
+    cells = ((stack, block) for stack in state.real_stacks for block in sorted(state.blocks))
+    return tuple(_block_setting(state, *cell, name) if state.reads(*cell, name) else None for cell in cells)
+
+
+def depends_on(name: str) -> frozenset[str]:
+    """The fields from which a field has its value in force."""
+    return frozenset({name, *(FOLLOWING[name].others if name in FOLLOWING else ())})
+
+
+def text_of(setting: Setting | None) -> str | None:
+    """The value as text, None where there is no setting."""
+    return None if setting is None else setting.text
 
 
 def _stack(state: State, stack: str) -> dict[str, Any]:
@@ -69,36 +82,75 @@ def _blocks(state: State, stack: str) -> dict[str, Any]:
 
 def stack_in_force(state: State, stack: str) -> Fields:
     """The fields of a stack, its final norm settled; without `layers` where that is not written."""
-    fields = dict(state.stacks[stack])
-    base, value = state.cells[stack, UNNAMED], fields["final_norm"].value
-    if value is True or (value == "auto" and base["placement"].value in NORMS_AT_THE_END):
-        fields["final_norm"] = base["norm"]
-    elif value == "auto":
-        fields["final_norm"] = _NO_NORM
-    if not fields["layers"].written:
-        del fields["layers"]  # writing it would turn a block into a model
-    return fields
+    fields = {name: _stack_setting(state, stack, name) for name in state.stacks[stack]}
+    return {name: setting for name, setting in fields.items() if setting is not None}
+
+
+def in_force(state: State, stack: str, block: str) -> Fields:
+    """The fields of a block, those that follow another where they are null with the value they have from it."""
+    fields = {name: _block_setting(state, stack, block, name) for name in state.cells[stack, block]}
+    return {name: setting for name, setting in fields.items() if setting is not None}
+
+
+def _stack_setting(state: State, stack: str, name: str) -> Setting | None:
+    setting = state.stacks[stack][name]
+    return FOLLOWING[name].settle(setting, state, stack, UNNAMED) if name in FOLLOWING else setting
+
+
+def _block_setting(state: State, stack: str, block: str, name: str) -> Setting | None:
+    setting = state.cells[stack, block][name]
+    return FOLLOWING[name].settle(setting, state, stack, block) if name in FOLLOWING else setting
+
+
+@dataclass(frozen=True)
+class Following:
+    """How a field has its value in force from others. ``settle(setting, state, stack, block)``; None: it has none."""
+
+    others: frozenset[str]
+    settle: Callable[[Setting, State, str, str], Setting | None]
+
+
+def _layers(layers: Setting, state: State, stack: str, block: str) -> Setting | None:
+    return layers if layers.written else None  # writing it would turn a block into a model
+
+
+def _final_norm(written: Setting, state: State, stack: str, block: str) -> Setting:
+    base = state.cells[stack, block]
+    if written.value is True or (written.value == "auto" and base["placement"].value in NORMS_AT_THE_END):
+        return base["norm"]
+    return _NO_NORM if written.value == "auto" else written
 
 
 _NO_NORM = Setting("none")
 
 
-def in_force(state: State, stack: str, block: str) -> Fields:
-    """The fields of a block, those that follow another where they are null with the value they have from it."""
-    fields = dict(state.cells[stack, block])
+def _cross_attention(written: Setting, state: State, stack: str, block: str) -> Setting | None:
     if stack != DECODER:
-        del fields["cross_attention"]
-    elif fields["cross_attention"].value is None:
-        fields["cross_attention"] = fields["attention"]
-    dim, heads, width = state.model["dim"].value, fields["heads"].value, fields["head_dim"].value
-    if width is None and isinstance(dim, int) and isinstance(heads, int) and dim % heads == 0:
-        fields["head_dim"] = _width(effective_head_dim(None, heads, dim))
-    return fields
+        return None
+    return state.cells[stack, block]["attention"] if written.value is None else written
+
+
+def _head_dim(written: Setting, state: State, stack: str, block: str) -> Setting:
+    dim, heads = state.model["dim"].value, state.cells[stack, block]["heads"].value
+    if written.value is None and isinstance(dim, int) and isinstance(heads, int) and dim % heads == 0:
+        return _width(effective_head_dim(None, heads, dim))
+    return written
 
 
 @lru_cache(maxsize=256)
 def _width(head_dim: int) -> Setting:
     return Setting(head_dim)
+
+
+FOLLOWING: Mapping[str, Following] = MappingProxyType(
+    {
+        "layers": Following(frozenset(), _layers),
+        "final_norm": Following(frozenset({"norm", "placement"}), _final_norm),
+        "cross_attention": Following(frozenset({"attention"}), _cross_attention),
+        "head_dim": Following(frozenset({"dim", "heads"}), _head_dim),
+    }
+)
+"""The fields that follow others where they are not written."""
 
 
 def _shown(fields: Fields) -> dict[str, Any]:

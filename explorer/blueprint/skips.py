@@ -12,7 +12,7 @@ from explorer.blueprint.fields import FIELDS, MODEL, STACK
 from explorer.blueprint.layers import read_layers
 from explorer.blueprint.owners import readable
 from explorer.blueprint.reading import BAD, Reader
-from explorer.blueprint.resolved import FOLLOWERS, in_force, stack_in_force
+from explorer.blueprint.resolved import FOLLOWING, depends_on, in_force, stack_in_force
 from explorer.blueprint.state import Cell, Fields, State
 from explorer.blueprint.tree import Entry, MappingNode, Node, ScalarNode, SequenceNode, child, describe
 from explorer.errors import Where, did_you_mean
@@ -38,7 +38,17 @@ class Condition:
     path: tuple[str, ...]
     wanted: tuple[Any, ...]
 
-    def holds(self, state: State, cell: Cell) -> bool:
+    @property
+    def reads(self) -> frozenset[str]:
+        """The fields that decide whether it holds, besides the layers that say which blocks are in use."""
+        # A parameter that is not written may be the block's field of that name.
+        return frozenset().union(*(depends_on(name) for name in self.path if name in FIELDS))
+
+    def cells(self, state: State) -> frozenset[Cell]:
+        """The blocks in use where it holds."""
+        return frozenset(cell for cell in cells_in_use(state) if self._holds(state, cell))
+
+    def _holds(self, state: State, cell: Cell) -> bool:
         """Whether it holds in a block, with its stack and the model around it."""
         if not self.scope.holds(*cell):
             return False
@@ -60,12 +70,10 @@ class Rule:
     def text(self) -> str:
         return ", ".join(f"{entry.key}: {short_text(entry.value)}" for entry in self.conditions)
 
-    def holds(self, state: State, choices: Mapping[str, str]) -> bool:
-        """Whether all conditions hold in some block of the row."""
-        if any(choices.get(choice.axis) != choice.option for choice in self.choices):
-            return False
-        cells = (cell for cell in state.cells if state.in_use(*cell))
-        return any(all(condition.holds(state, cell) for condition in self.values) for cell in cells)
+
+def cells_in_use(state: State) -> frozenset[Cell]:
+    """A rule holds where all its conditions hold in one of these blocks."""
+    return frozenset(cell for cell in state.cells if state.in_use(*cell))
 
 
 def read_skips(node: Node | None, axes: Sequence[Axis], state: State, reader: Reader) -> tuple[Rule, ...]:
@@ -184,7 +192,7 @@ def _fields(state: State, cell: Cell, name: str) -> Iterator[Fields]:
         yield from (state.stacks[cell[0]], stack_in_force(state, cell[0]))
     else:
         yield state.cells[cell]
-        if name in FOLLOWERS:
+        if name in FOLLOWING:
             yield in_force(state, *cell)
 
 

@@ -1,4 +1,4 @@
-"""What a block is run on: phase, batch, tokens, context, dtype."""
+"""What a block is run on: phase, batch, tokens, context, dtype, and what training holds and runs again."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 
-from explorer.blueprint.reading import BAD, Reader
+from explorer.blueprint.reading import BAD, Reader, offers_none
 from explorer.blueprint.tree import Entry, MappingNode, Node, SequenceNode, child, describe
 from explorer.errors import UsageError, did_you_mean
-from explorer.registry.parameters import read_shape
+from explorer.registry.parameters import Shape, read_shape
 
 DTYPE_BYTES: Mapping[str, int] = MappingProxyType({"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2})
 STORED_BYTES: Mapping[str, int] = MappingProxyType({**DTYPE_BYTES, "float8_e4m3fn": 1, "float8_e5m2": 1})
@@ -23,6 +23,8 @@ DEFAULT_TOKENS = 2048
 MOST_WORKLOADS = 1000  # each is counted for every row of a study
 
 Phase = Literal["prefill", "decode", "train"]
+Optimizer = Literal["adamw", "adamw_bf16", "none"]
+Recompute = Literal["none", "selective", "full"]
 Count = Annotated[int, Ge(1), Le(2**31 - 1)]
 
 
@@ -32,6 +34,11 @@ class Workload:
 
     tokens: new positions. context: keys the last of them may see, itself included (context - tokens are cached).
     source: tokens of the encoder. Where a blueprint leaves one out it is None until ``settled``.
+
+    Of a train workload alone, and None otherwise:
+    optimizer: what it keeps of each weight. adamw: two moments in float32, and a float32 copy of a narrower weight;
+    adamw_bf16: two moments in the weight's own dtype.
+    recompute: what a layer runs again in backward. selective: all but matrix products and attention in one kernel.
     """
 
     phase: Phase = "prefill"
@@ -42,6 +49,8 @@ class Workload:
     dtype: str = "bfloat16"
     weight_dtype: str | None = None
     kv_dtype: str | None = None
+    optimizer: Optimizer | None = None
+    recompute: Recompute | None = None
 
     def settled(
         self,
@@ -56,7 +65,8 @@ class Workload:
         longest, longest_source: what the learned position tables of the stack and of the encoder hold. default: tokens
         where none are written; all rows of a study share it, so that they can be compared.
 
-        Raises: UsageError where lengths contradict each other or a table is too short for what was written.
+        Raises: UsageError where lengths contradict each other, a table is too short for what was written, or what
+        belongs to training is written for another phase.
         """
         full = self._lengths(min(default, longest or default))
         source = None
@@ -68,8 +78,19 @@ class Workload:
             if table is not None and (length or 0) > table:
                 raise UsageError(f"workload: {name} {length} is longer than the learned position table of {table}")
         return replace(
-            full, source=source, weight_dtype=self.weight_dtype or self.dtype, kv_dtype=self.kv_dtype or self.dtype
+            full._training(),
+            source=source,
+            weight_dtype=self.weight_dtype or self.dtype,
+            kv_dtype=self.kv_dtype or self.dtype,
         )
+
+    def _training(self) -> Workload:
+        if self.phase == "train":
+            return replace(self, optimizer=self.optimizer or "adamw", recompute=self.recompute or "none")
+        for name in ("optimizer", "recompute"):
+            if getattr(self, name) is not None:
+                raise UsageError(f"workload: {name} {getattr(self, name)} belongs to phase train, not to {self.phase}")
+        return self
 
     def _lengths(self, default: int) -> Workload:
         if self.phase == "decode" and self.context is None:
@@ -93,9 +114,8 @@ class Workload:
         return self.phase == "decode" or (self.context or 0) > (self.tokens or 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """As in the JSON of a result; `source` only where there is an encoder."""
-        keys = ("phase", "batch", "tokens", "context", "source", "dtype", "weight_dtype", "kv_dtype")
-        return {key: getattr(self, key) for key in keys if key != "source" or self.source is not None}
+        """As in the JSON of a result; `source` only with an encoder, `optimizer` and `recompute` only in training."""
+        return {key: value for key, value in vars(self).items() if value is not None or key not in _SOMETIMES}
 
     def written(self) -> dict[str, Any]:
         """As a blueprint writes it: what was left out stays out."""
@@ -109,9 +129,17 @@ class Workload:
             lengths.append(f"context {self.context}")
         if self.source is not None:
             lengths.append(f"source {self.source}")
-        return ", ".join([self.phase, f"batch {self.batch}", *lengths, self.dtype])
+        return ", ".join([self.phase, f"batch {self.batch}", *lengths, self.dtype, *self._unusual()])
+
+    def _unusual(self) -> Iterator[str]:
+        """What training does otherwise than by default."""
+        if self.optimizer not in (None, "adamw"):
+            yield f"optimizer {self.optimizer}"
+        if self.recompute not in (None, "none"):
+            yield f"{self.recompute} recompute"
 
 
+_SOMETIMES = frozenset({"source", "optimizer", "recompute"})
 _STORED = Literal["float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"] | None
 _SHAPES = {
     "phase": read_shape(Phase),
@@ -122,6 +150,8 @@ _SHAPES = {
     "dtype": read_shape(Literal["float64", "float32", "bfloat16", "float16"]),
     "weight_dtype": read_shape(_STORED),
     "kv_dtype": read_shape(_STORED),
+    "optimizer": read_shape(Optimizer),
+    "recompute": read_shape(Recompute),
 }
 
 
@@ -190,8 +220,11 @@ def _checked(workload: Workload, node: Node, reader: Reader, path: str) -> Workl
 def workload_schema() -> dict[str, Any]:
     """JSON Schema of one workload; a list as a value multiplies."""
 
-    def one_or_many(schema: dict[str, Any]) -> dict[str, Any]:
+    def one_or_many(shape: Shape) -> dict[str, Any]:
+        schema = shape.json_schema(lambda kind: {})
+        if offers_none(shape.leaf) and not shape.nullable:  # null says `none`
+            schema = {"anyOf": [schema, {"type": "null"}]}
         return {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
 
-    properties = {name: one_or_many(shape.json_schema(lambda kind: {})) for name, shape in _SHAPES.items()}
+    properties = {name: one_or_many(shape) for name, shape in _SHAPES.items()}
     return {"type": "object", "properties": properties, "additionalProperties": False}

@@ -15,35 +15,7 @@ from hypothesis import strategies as st
 from explorer.blueprint.load import load
 from explorer.blueprint.resolved import form, resolved
 from explorer.blueprint.schema import json_schema
-
-VALUES = {
-    "norm": ["rmsnorm", "layernorm", "none", None, {"rmsnorm": {"eps": 0.5}}, {"layernorm": {"bias": False, "eps": 1}}],
-    "placement": ["pre", "post", "sandwich", "res_post", "none", None],
-    "layout": ["sequential", {"parallel": {"shared_norm": False}}],
-    "position": ["rope", {"learned": {"max_tokens": 8}}, "none", None],
-    "attention": ["mha", {"gqa": {"kv_heads": 2, "qk_norm": "rmsnorm"}}, {"mha": {"bias": "out"}}, "mla", "none"],
-    "cross_attention": [None, "none"],
-    "feedforward": ["dense", {"dense": {"hidden": {"ratio": "8/3", "multiple_of": 4}}}, {"dense": {"hidden": 8}}, None],
-    "activation": ["swiglu", "relu", {"leaky": {"slope": 0.5}}],
-    "bias": [True, False],
-    "causal": [True, False],
-    "window": [None, 1, 7],
-    "head_dim": [None, 16, 5],
-    "heads": [4, 8, 64],
-    "dropout": [None, {"attention": 0.5}, {"embedding": 0.25, "sublayer": 0}],
-}
-OF_STACKS = {
-    "residual": ["add", "none", "mhc", {"mhc": {"streams": 2}}],
-    "final_norm": ["auto", True, "none", "layernorm"],
-}
-OF_MODELS = {
-    "vocab": [None, 8],
-    "embedding": [None, {"norm": True}, {"scale": "sqrt_dim", "types": 2}, {"norm": {"rmsnorm": {"eps": 2}}}],
-    "head": ["lm", {"lm": {"softcap": 3}}, {"pooler": {"activation": "relu"}}, None],
-    "init": ["torch", {"normal": {"output": None}}],
-    "seed": [0, 5],
-}
-LAYERS = [1, 3, "a", ["a", {"b": 2}], {"pattern": ["a", {"b": 1}], "count": 3}, ["block", "a"]]
+from tests.blueprint.generators import OF_MODELS, OF_STACKS, VALUES, document_of
 
 
 @pytest.fixture(scope="session")
@@ -54,40 +26,6 @@ def loaded(registry):
         return load(document, registry=registry, **options)
 
     return call
-
-
-def some(random, *tables):
-    """Some fields of these tables, each with one of its values."""
-    fields = [(name, values) for table in tables for name, values in table.items()]
-    return {name: random.choice(values) for name, values in fields if random.random() < 0.3}
-
-
-def block(random):
-    """Changes to a block: a null head width only where heads divide dim, as they do here."""
-    return some(random, VALUES)
-
-
-def stack(random):
-    return {**some(random, OF_STACKS, VALUES), "blocks": {"a": block(random), "b": block(random)}}
-
-
-def document_of(seed):
-    """A blueprint without faults, of one stack or two."""
-    random = Random(seed)
-    one = {"dim": 64, "heads": 4, **some(random, OF_MODELS), **stack(random), "layers": random.choice(LAYERS)}
-    if random.random() < 0.5:
-        return one
-    encoder, decoder = stack(random), stack(random)
-    for part in (encoder, *encoder["blocks"].values()):
-        part.pop("cross_attention", None)  # the decoder's
-    return {**_sequential(one), "encoder": encoder, "decoder": _sequential(decoder)}
-
-
-def _sequential(part):
-    """Without parallel layouts, which cannot stand beside cross-attention."""
-    if not isinstance(part, dict):
-        return part
-    return {key: _sequential(value) for key, value in part.items() if key != "layout"}
 
 
 documents = st.integers(0, 2**32).map(document_of)  # far more different ones than strategies of the same fields make
@@ -241,14 +179,13 @@ def test_rows_and_skipped_and_merged_are_the_product(loaded, study):
     kept = [row for row in found.rows if row.skipped is None]
     skipped = [row for row in found.rows if row.skipped is not None]
     assert len(kept) + len(skipped) + found.merged == found.product == math.prod(map(len, study["explore"].values()))
-    assert list(found.row_at) == indexes
+    assert found.product == len(indexes)
     assert len({row.id for row in found.rows}) == len(found.rows)
     assert len({form(row.state) for row in found.rows}) == len(found.rows)
     assert all((row.plan is None) == (row.skipped is not None) for row in found.rows)
     for row in kept:  # what a row shows loads again and is the row
         assert same(loaded(resolved(row.state)).plan(), row.plan)
-    first_places = [list(found.row_at.values()).index(at) for at in range(len(found.rows))]
-    assert first_places == sorted(first_places)
+    assert found.merging.homes.tolist() == sorted(set(found.merging.homes.tolist()))
     baselines = found.baselines({row.id for row in skipped})
     assert set(baselines) == {row.id for row in found.rows}
     assert set(baselines.values()) <= {None, *(row.id for row in kept)}

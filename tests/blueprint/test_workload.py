@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import jsonschema
 import pytest
 
-from explorer.blueprint.workload import Workload
+from explorer.blueprint.workload import Workload, workload_schema
 from explorer.errors import UsageError
 
 SMALL = "dim: 64\nheads: 4\n"
@@ -88,6 +91,43 @@ def test_options_replace_the_workloads_of_the_blueprint(read):
     assert found == (Workload(tokens=8), Workload(batch=2, tokens=8), Workload(phase="decode", context=3))
 
 
+def test_what_training_holds_and_runs_again_has_defaults(read):
+    full = Workload("train").settled()
+    assert (full.optimizer, full.recompute) == ("adamw", "none")
+    assert full.settled() == full
+    (written,) = read(SMALL + "workloads: [{phase: train, optimizer: adamw_bf16, recompute: selective}]").workloads
+    assert written.settled() == replace(full, optimizer="adamw_bf16", recompute="selective")
+    (off,) = read(SMALL + "workloads: [{phase: train, optimizer: null, recompute: null}]").workloads
+    assert (off.optimizer, off.recompute) == ("none", "none")
+
+
+def test_only_training_says_what_it_holds_and_runs_again():
+    full = Workload("train", recompute="full").settled()
+    assert [full.to_dict()[key] for key in ("optimizer", "recompute")] == ["adamw", "full"]
+    for other in (Workload(), Workload("decode", context=9)):
+        assert other.settled().to_dict().keys() & {"optimizer", "recompute"} == set()
+
+
+def test_the_label_says_what_training_does_otherwise():
+    words = "train, batch 1, 8 tokens, bfloat16"
+    assert Workload("train", tokens=8).settled().label == words
+    other = Workload("train", tokens=8, optimizer="adamw_bf16", recompute="full").settled()
+    assert other.label == f"{words}, optimizer adamw_bf16, full recompute"
+
+
+def test_recomputation_multiplies(read):
+    found = read(SMALL + "workloads: {phase: train, recompute: [none, selective, full]}").workloads
+    assert [workload.recompute for workload in found] == ["none", "selective", "full"]
+
+
+def test_the_schema_knows_the_words_of_training():
+    schema = jsonschema.Draft202012Validator(workload_schema())
+    for value in ("none", None, "full", ["none", "full"]):
+        assert schema.is_valid({"phase": "train", "recompute": value}), value
+    for wrong in ("some", False, []):
+        assert not schema.is_valid({"phase": "train", "recompute": wrong}), wrong
+
+
 def test_what_was_left_out_stays_out(read):
     resolved = read(SMALL + "workloads: [{tokens: 4}]").resolved()
     assert resolved["workloads"] == [{"phase": "prefill", "batch": 1, "tokens": 4, "dtype": "bfloat16"}]
@@ -114,6 +154,13 @@ ERRORS = [
     ("[{phase: decode}]", "0.yaml:3:13: workloads[0]: decode needs `context`"),
     ("[{tokens: 8, context: 4}]", "context 4 is shorter than the 8 new tokens it includes"),
     ("[{phase: train, tokens: 8, context: 9}]", "train has no cache, so context 9 must equal tokens 8"),
+    ("[{phase: train, optimizer: adam}]", "optimizer: must be adamw or adamw_bf16 or none, not the text 'adam'"),
+    ("[{phase: train, recompute: true}]", "recompute: must be none or selective or full, not true"),
+    ("[{optimizer: adamw}]", "workloads[0]: optimizer adamw belongs to phase train, not to prefill"),
+    (
+        "[{phase: [train, decode], context: 4, tokens: 4, recompute: none}]",
+        "workloads[0]: recompute none belongs to phase train, not to decode",
+    ),
     ("[{source: 4}]", "0.yaml:3:14: workloads[0].source: 'source' is the length of what the encoder reads"),
     (
         f"[{{batch: {list(range(1, 41))}, tokens: {list(range(1, 41))}}}]",
