@@ -1,32 +1,46 @@
-"""Functions that a trace takes as one call, because what they decompose into on meta would hide their mask."""
+"""Functions that a trace takes as one call each way: what they decompose into would hide their mask and their bytes."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from explorer.assembly.attend import attend
 from explorer.assembly.grouped import grouped
 from explorer.assembly.index_scores import index_scores
 from explorer.assembly.visible import Sight
-from explorer.cost.products import Products, attention, by_group, index, top_left_pairs
-from explorer.cost.rows import Ledger
+from explorer.cost.kernels import meta_norm, on_meta, sdpa
+from explorer.cost.products import NO_PRODUCTS, Products, attention, by_group, index, top_left_pairs
+from explorer.cost.rows import Work
+from explorer.cost.work import LAYER_NORM, NOTHING, RMS_NORM, SOFTMAX, affine, of_attention
+
+Cost = tuple[Products, Work]
 
 
 @dataclass(frozen=True)
 class Fused:
-    """A function that is one row, and one more in backward; `products(out, *args, **kwargs)` are its forward's."""
+    """A function that is one row, and one more in backward.
+
+    cost: products and element-wise work of its forward, `cost(out, *args, **kwargs)`; backward takes twice both.
+    by_operand: backward takes them once for each gradient that is asked for.
+    meta: what the function gives on meta. keeps_output: its backward reads its result too.
+    one_kernel: whether torch has a kernel for these arguments; where not, the call is what it is made of.
+    """
 
     name: str
-    products: Callable[..., Products]
+    kind: str
+    cost: Callable[..., Cost]
+    meta: Callable[..., Tensor]
+    keeps_output: bool = False
+    by_operand: bool = False
+    one_kernel: Callable[..., bool] = lambda *args, **kwargs: True
 
 
 def _attend(
@@ -42,10 +56,16 @@ def _attend(
     softcap: float | None = None,
     sinks: Tensor | None = None,
     dropout: float = 0.0,
-) -> Products:
+) -> Cost:
+    """Per visible pair and head 5, and 1 for a soft cap, 1 for a bias, 2 for a dropout; a mask tensor hides nothing."""
+    T, S = q.shape[-2], k.shape[-2]
+    pairs = visible.pairs(T, S)
+    per_head = out.shape[:-2].numel()
+    more = Work(cheap=(bias is not None) + 2 * (dropout > 0), transcendental=softcap is not None)
+    work = of_attention(out, q, k, pairs) + more * (per_head * pairs)
     if mask is not None:
-        return attention(out, q, k, None, "attend got a mask tensor: the pairs it hides are unknown")
-    return attention(out, q, k, visible.pairs(q.shape[-2], k.shape[-2]))
+        return attention(out, q, k, None, "attend got a mask tensor: the pairs it hides are unknown"), work
+    return attention(out, q, k, pairs), work
 
 
 def _scaled_dot_product(
@@ -58,84 +78,84 @@ def _scaled_dot_product(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Products:
-    if attn_mask is not None:
-        return attention(
-            out, query, key, None, "scaled_dot_product_attention got a mask tensor: the pairs it hides are unknown"
-        )
+) -> Cost:
+    """As `attend`; a mask of numbers is a bias."""
     T, S = query.shape[-2], key.shape[-2]
-    return attention(out, query, key, top_left_pairs(T, S) if is_causal else T * S)
+    pairs = top_left_pairs(T, S) if is_causal else T * S
+    biased = attn_mask is not None and attn_mask.dtype != torch.bool
+    more = Work(cheap=biased + 2 * (dropout_p > 0))
+    work = of_attention(out, query, key, pairs) + more * (out.shape[:-2].numel() * pairs)
+    if attn_mask is None:
+        return attention(out, query, key, pairs), work
+    unknown = "scaled_dot_product_attention got a mask tensor: the pairs it hides are unknown"
+    return attention(out, query, key, None, unknown), work
 
 
-def _index_scores(out: Tensor, q: Tensor, k: Tensor, weight: Tensor, visible: Sight) -> Products:
-    return index(q, k, visible.pairs(q.shape[-2], k.shape[-2]))
+def _index_scores(out: Tensor, q: Tensor, k: Tensor, weight: Tensor, visible: Sight) -> Cost:
+    """One relu per visible pair and head."""
+    pairs = visible.pairs(q.shape[-2], k.shape[-2])
+    return index(q, k, pairs), Work(cheap=q.shape[:-2].numel() * pairs)
 
 
-def _grouped(out: Tensor, x: Tensor, weight: Tensor, offsets: Tensor) -> Products:
-    return by_group(x, weight)
+def _grouped(out: Tensor, x: Tensor, weight: Tensor, offsets: Tensor) -> Cost:
+    return by_group(x, weight), NOTHING
 
 
-_SDPA = Fused("scaled_dot_product_attention", _scaled_dot_product)
+def _cross_entropy(out: Tensor, input: Tensor, *args: Any, **kwargs: Any) -> Cost:
+    return NO_PRODUCTS, SOFTMAX * input.numel()
+
+
+def _rms_cost(
+    out: Tensor, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+) -> Cost:
+    return NO_PRODUCTS, affine(RMS_NORM, weight) * out.numel()
+
+
+def _of_one_dtype(input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> bool:
+    return weight is None or weight.dtype == input.dtype
+
+
+def _layer_norm_cost(
+    out: Tensor,
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Cost:
+    return NO_PRODUCTS, affine(LAYER_NORM, weight, bias) * out.numel()
+
+
+def _rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    out = meta_norm(input, normalized_shape, weight)
+    return F.rms_norm(input, list(normalized_shape), weight, eps) if out is None else out
+
+
+def _layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    out = meta_norm(input, normalized_shape, weight, bias)
+    return F.layer_norm(input, list(normalized_shape), weight, bias, eps) if out is None else out
+
+
+_SDPA = Fused("scaled_dot_product_attention", "fused", _scaled_dot_product, sdpa, keeps_output=True)
 FUSED: Mapping[Any, Fused] = {
-    attend: Fused("attend", _attend),
-    grouped: Fused("grouped", _grouped),
-    index_scores: Fused("index_scores", _index_scores),
+    attend: Fused("attend", "fused", _attend, partial(on_meta, attend), keeps_output=True),
+    grouped: Fused("grouped", "product", _grouped, partial(on_meta, grouped), by_operand=True),
+    index_scores: Fused("index_scores", "fused", _index_scores, partial(on_meta, index_scores)),
     F.scaled_dot_product_attention: _SDPA,
     torch.ops.aten.scaled_dot_product_attention: _SDPA,
     torch.ops.aten.scaled_dot_product_attention.default: _SDPA,
+    F.rms_norm: Fused("rms_norm", "norm", _rms_cost, _rms_norm, one_kernel=_of_one_dtype),
+    F.layer_norm: Fused("layer_norm", "norm", _layer_norm_cost, _layer_norm),
+    F.cross_entropy: Fused("cross_entropy", "loss", _cross_entropy, partial(on_meta, F.cross_entropy)),
 }
-
-
-def call_fused(ledger: Ledger, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """func(*args, **kwargs) as one row of its own each way; the result is what the function itself gives on meta."""
-    leaves, spec = tree_flatten((args, dict(kwargs)))
-    fused = FUSED[func]
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    if all(tensor.is_meta for tensor in tensors) and torch._C._functorch.peek_interpreter_stack() is None:
-        return _OneCall.apply(_Call(ledger, func, fused, spec), *leaves)
-    # A real tensor needs its real gradient, a batched one its batching rule: the products are counted one by one.
-    out = func(*args, **kwargs)
-    products = fused.products(out, *args, **kwargs)
-    if products.exact != products.dense:
-        reason = products.reason or f"{fused.name} was taken apart: its products are counted without its mask"
-        ledger.record(fused.name, Products(0, None, reason))
-    return out
-
-
-@dataclass(frozen=True)
-class _Call:
-    """What one fused call needs besides its tensors."""
-
-    ledger: Ledger
-    func: Callable[..., Any]
-    fused: Fused
-    spec: TreeSpec
-
-
-class _OneCall(torch.autograd.Function):
-    """The function inside a pause, so that autograd keeps one node and the ledger one row each way."""
-
-    @staticmethod
-    def forward(ctx: Any, call: _Call, *leaves: Any) -> Any:
-        args, kwargs = tree_unflatten(leaves, call.spec)
-        with call.ledger.pause():
-            out = call.func(*args, **kwargs)
-        products = call.fused.products(out, *args, **kwargs)
-        call.ledger.record(call.fused.name, products)
-        ctx.call, ctx.products = call, products
-        # Saved as the kernel would save them: under a checkpoint, reading them back is what recomputes the forward.
-        ctx.save_for_backward(*(leaf if isinstance(leaf, Tensor) else None for leaf in leaves))
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        call: _Call = ctx.call
-        call.ledger.record(f"{call.fused.name}_backward", ctx.products.doubled())
-        with call.ledger.pause():
-            asked = zip(saved, ctx.needs_input_grad[1:], strict=True)
-            return (None, *(torch.empty_like(tensor) if needed else None for tensor, needed in asked))
 
 
 _MHA = inspect.signature(F.multi_head_attention_forward)

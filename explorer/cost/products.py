@@ -16,9 +16,12 @@ class Products:
     exact: int | None
     reason: str | None = None
 
-    def doubled(self) -> Products:
-        """Each product's backward is two products of its size, one per operand."""
-        return Products(2 * self.dense, None if self.exact is None else 2 * self.exact, self.reason)
+    def times(self, many: int) -> Products:
+        """So many products of this size: backward of one has one for each operand."""
+        return Products(many * self.dense, None if self.exact is None else many * self.exact, self.reason)
+
+
+NO_PRODUCTS = Products(0, 0)
 
 
 def plain(flops: int) -> Products:
@@ -57,3 +60,7 @@ def top_left_pairs(T: int, S: int) -> int:
     """Pairs j <= i of T queries and S keys, both counted from the start: what SDPA's `is_causal` keeps."""
     square = min(T, S)
     return square * (square + 1) // 2 + (T - square) * S
+
+
+ATTENTION_KERNELS = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+"""Operators of torch `aten::_scaled_dot_product_...`, each with its `_backward`."""

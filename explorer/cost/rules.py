@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from explorer.cost.products import Products, attention, by_group, plain, top_left_pairs
+from explorer.cost.products import ATTENTION_KERNELS, Products, attention, by_group, plain, top_left_pairs
 
 Rule = Callable[[Mapping[str, Any], Any], Products]
 """(arguments by the names of the operator's schema, result) -> products."""
@@ -60,7 +60,7 @@ def _attention(given: Mapping[str, Any], out: tuple[Tensor, ...]) -> Products:
 
 def _attention_backward(given: Mapping[str, Any], out: tuple[Tensor, ...]) -> Products:
     """Twice the forward: the scores that a kernel recomputes are not counted (FlopCounterMode counts them)."""
-    return _kernel(given, given["out"]).doubled()
+    return _kernel(given, given["out"]).times(2)
 
 
 def _kernel(given: Mapping[str, Any], result: Tensor) -> Products:
@@ -72,8 +72,6 @@ def _kernel(given: Mapping[str, Any], result: Tensor) -> Products:
     T, S = query.shape[-2], key.shape[-2]
     return attention(result, query, key, top_left_pairs(T, S) if given.get("is_causal") else T * S)
 
-
-_KERNELS = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
 
 RULES: Mapping[str, Rule] = {
     "aten::mm": _contracts("self"),
@@ -95,6 +93,6 @@ RULES: Mapping[str, Rule] = {
     "aten::convolution": _convolution,
     "aten::_convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
-    **{f"aten::_scaled_dot_product_{kernel}": _attention for kernel in _KERNELS},
-    **{f"aten::_scaled_dot_product_{kernel}_backward": _attention_backward for kernel in _KERNELS},
+    **{f"aten::_scaled_dot_product_{kernel}": _attention for kernel in ATTENTION_KERNELS},
+    **{f"aten::_scaled_dot_product_{kernel}_backward": _attention_backward for kernel in ATTENTION_KERNELS},
 }

@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import ExitStack
-from functools import cache
-from types import FunctionType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from explorer.cost.free import family
-from explorer.cost.fused import FUSED, call_fused, masked_by_hand
-from explorer.cost.products import Products
-from explorer.cost.rows import Ledger
-from explorer.cost.rules import RULES
+from explorer.cost.custom import cost_of, refuse
+from explorer.cost.entered import entered
+from explorer.cost.fused import FUSED, masked_by_hand
+from explorer.cost.kernels import REPLACED
+from explorer.cost.ledger import Ledger
+from explorer.cost.one_call import call_fused
+from explorer.cost.operators import is_composite, named_arguments, operator
+from explorer.cost.products import NO_PRODUCTS
+from explorer.cost.traffic import everything, tensors
+from explorer.cost.work import NOTHING
+from explorer.registry.registry import CostRule
 
 
 class Trace(Ledger):
-    """`with Trace() as trace: module(x).sum().backward()` collects a row for each operator call, on meta tensors.
+    """`with Trace() as trace: module(x).sum().backward()` collects a row for each operator call.
 
     Fused functions are one row each way, seen by name; everything else is a row for each operator below autograd,
-    so that views, `@`, einsum and modules all come down to the same products. Compiled modules run eagerly.
+    so that views, `@`, einsum and modules all come down to the same products. Compiled modules run eagerly. Meant for
+    meta tensors; real ones keep their values and gradients and give the same rows.
+
+    weights, cache: tensors whose bytes are counted as such, see `Ledger`. rules: of plugins, for their own operators.
+
+    Inside it PluginError is raised for such a rule that fails, or that is not the only one for its operator.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        weights: Iterable[Tensor] = (),
+        cache: Iterable[Tensor] | Set[int] = (),
+        rules: Mapping[str, CostRule] | None = None,
+    ) -> None:
+        super().__init__(weights, cache)
+        self._rules = rules or {}
         self._modes = ExitStack()
 
     def __enter__(self) -> Trace:
         self._modes.enter_context(torch.compiler.set_stance("force_eager"))
         self._modes.enter_context(_Functions(self))
-        self._modes.enter_context(_Operators(self))
+        self._modes.enter_context(_Operators(self, self._rules))
         return self
 
     def __exit__(
@@ -59,36 +76,24 @@ class _Functions(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if func not in _KNOWN:
+            return func(*args, **kwargs)
         if func in FUSED:
             return call_fused(self._ledger, func, args, kwargs)
-        if func not in _ENTERED:
-            return func(*args, **kwargs)
-        if func is F.multi_head_attention_forward and (reason := masked_by_hand(args, kwargs)):
-            self._ledger.record("multi_head_attention_forward", Products(0, None, reason))
+        if func in REPLACED:
+            return REPLACED[func](*args, **kwargs)
+        if func in _BACKWARDS:
+            with self, self._ledger.nested():
+                return entered(func)(*args, **kwargs)
+        if reason := masked_by_hand(args, kwargs):
+            self._ledger.note("multi_head_attention_forward", reason)
         with self:
-            return _entered(func)(*args, **kwargs)
+            return entered(func)(*args, **kwargs)
 
 
-_ENTERED = {
-    F.multi_head_attention_forward,
-    torch.Tensor.backward,
-    torch.autograd.backward,
-    torch.autograd.grad,
-}
-"""Functions of torch that call modules, fused functions or checkpoints again: a function mode must be on inside."""
-
-
-@cache
-def _entered(func: FunctionType) -> FunctionType:
-    """The same function, except that it does not ask a function mode to take it over: the mode has just done so."""
-    asks = {name: _nobody for name in func.__globals__ if name.startswith("has_torch_function")}
-    twin = FunctionType(func.__code__, {**func.__globals__, **asks}, func.__name__, func.__defaults__, func.__closure__)
-    twin.__kwdefaults__ = func.__kwdefaults__
-    return twin
-
-
-def _nobody(*tensors: Any) -> bool:
-    return False
+_BACKWARDS = {torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad}
+"""Functions of torch that call hooks, custom functions and checkpoints: a function mode must be on inside."""
+_KNOWN = frozenset((*FUSED, *REPLACED, *_BACKWARDS, F.multi_head_attention_forward))
 
 
 class _Operators(TorchDispatchMode):
@@ -96,9 +101,10 @@ class _Operators(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, rules: Mapping[str, CostRule]) -> None:
         super().__init__()
         self._ledger = ledger
+        self._rules = rules
 
     def __torch_dispatch__(
         self,
@@ -108,9 +114,13 @@ class _Operators(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, HigherOrderOperator):
-            self._ledger.record_unknown(f"{func.namespace}::{func.name()}")
+        if self._ledger.paused:
             return func(*args, **kwargs)
+        if isinstance(func, HigherOrderOperator):
+            out = func(*args, **kwargs)
+            access = self._ledger.access(everything({"args": args, "kwargs": kwargs}, out))
+            self._ledger.record(f"{func.namespace}::{func.name()}", "unknown", access=access, counted=False)
+            return out
         if is_composite(func):
             # Without autograd (inference mode) torch hands over the whole, not its parts.
             with self:
@@ -120,29 +130,24 @@ class _Operators(TorchDispatchMode):
         return out
 
     def _write_down(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
-        name = operator_name(func)
-        if name in RULES:
-            self._ledger.record(name, RULES[name](named_arguments(func, args, kwargs), out))
-        elif family(func) is not None:
-            self._ledger.record_free(name)
-        else:
-            self._ledger.record_unknown(name)
-
-
-@cache
-def is_composite(func: OpOverload) -> bool:
-    """Whether torch composes this operator of others that a rule or a family may know."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-
-
-@cache
-def operator_name(func: OpOverload) -> str:
-    """`aten::addmm` for `aten::addmm.out` and `aten::addmm_` as well."""
-    name: str = func._schema.name
-    return name.removesuffix("_") if name.removesuffix("_") in RULES else name
-
-
-def named_arguments(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by the names of the operator's schema; what is left at its default is not there."""
-    names = (argument.name for argument in func._schema.arguments)
-    return {**dict(zip(names, args)), **kwargs}  # noqa: B905  (trailing defaults are dropped)
+        known, ledger = operator(func), self._ledger
+        rule = self._rules.get(known.name)
+        if rule and known.kind != "unknown":
+            refuse(rule)
+        if known.kind in ("view", "check"):
+            ledger.record(known.name, known.kind)
+            return
+        given = named_arguments(func, args, kwargs)
+        ledger.make(out, tensors(given))
+        if known.kind == "allocation":
+            ledger.record(known.name, known.kind)
+            return
+        moved = known.moved(given, out)
+        if rule:
+            products, work, moved = cost_of(rule, given, moved, out)
+            ledger.record(known.name, "custom", products, work, ledger.access(moved))
+            return
+        products = known.products(given, out) if known.products else NO_PRODUCTS
+        work = known.work(given, out) if known.work else NOTHING
+        access = ledger.access(moved)
+        ledger.record(known.name, known.kind, products, work, access, counted=known.kind != "unknown")

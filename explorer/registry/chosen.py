@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -169,6 +169,10 @@ class Maker:
             names = ", ".join(map(str, parameters)) or "nothing"
             raise PluginError(f"{self.chosen._who}: forward must name the tensors it takes, not ({names})")
         return len(required)
+
+
+Make = Callable[[Chosen, Mapping[str, Any]], Any]
+"""How a component is built from a menu: `Chosen.build`, or what knows whether it built an equal one before."""
 
 
 def _is_too_large(error: BaseException) -> bool:

@@ -1,4 +1,7 @@
-"""The hooks a plugin package implements. Each takes nothing and returns ``{name in a blueprint: constructor}``."""
+"""The hooks a plugin package implements. Each takes nothing and returns a mapping.
+
+Those of components return ``{name in a blueprint: constructor}``.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 Components = Mapping[str, Callable[..., Any] | None]
+CostRules = Mapping[str, Callable[[Mapping[str, Any], Any], Any]]
 
 
 @hookspec
@@ -42,3 +46,15 @@ def register_feedforwards() -> Components:  # type: ignore[empty-body]
 @hookspec
 def register_positions() -> Components:  # type: ignore[empty-body]
     """Position encodings, subclasses of ``explorer.Position``; one instance is shared by a stack."""
+
+
+@hookspec
+def register_cost_rules() -> CostRules:  # type: ignore[empty-body]
+    """What one call of an operator of the package's own costs, ``{"namespace::name": rule}``.
+
+    ``rule(given, out)`` gets the arguments by the names of the operator's schema (those left at their defaults are not
+    there) and the result, and returns an ``explorer.OpCost``. It reads shapes and dtypes only: on meta there are no
+    values. A backward is an operator with a rule of its own, or made of operators of torch. Without a rule an operator
+    is listed as not counted. A rule for an operator that the explorer counts itself, or that two packages have a rule
+    for, is refused where the operator is met.
+    """

@@ -7,6 +7,7 @@ components count only once all of its hooks have returned and all signatures can
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,10 +25,12 @@ from explorer.registry.discovery import Found, discover
 from explorer.registry.kinds import KINDS, Kind
 from explorer.registry.modules import import_named
 from explorer.registry.names import name_fault
-from explorer.registry.registry import Broken, Component, Origin, Package, Registry
+from explorer.registry.registry import Broken, Component, CostRule, Origin, Package, Registry
 
-_HOOKS = {kind.hook: kind for kind in KINDS.values()}
-_HOOK_TEXT = f"the hooks, none takes an argument: {', '.join(sorted(_HOOKS))}"
+_KINDS = {kind.hook: kind for kind in KINDS.values()}
+_COST_RULES = "register_cost_rules"
+_HOOKS = sorted([*_KINDS, _COST_RULES])
+_HOOK_TEXT = f"the hooks, none takes an argument: {', '.join(_HOOKS)}"
 
 
 @lru_cache(maxsize=16)
@@ -97,16 +100,19 @@ def read_package(plugin: Any, origin: Origin) -> Package:
     Raises: PluginError.
     """
     manager = _manager(plugin, origin)
-    components: list[Component] = []
-    for name, kind in sorted(_HOOKS.items()):
-        for impl in getattr(manager.hook, name).get_hookimpls():
-            if impl.hookwrapper or impl.wrapper:
-                raise PluginError(f"hook {name} is a wrapper; a plugin only adds components")
-            components += _components(_offered(name, impl.function), kind, name, origin)
-    _refuse_repeats(components)
+    components = [
+        component
+        for hook, kind in sorted(_KINDS.items())
+        for offered in _offers(manager, hook)
+        for component in _components(offered, kind, hook, origin)
+    ]
+    rules = [rule for offered in _offers(manager, _COST_RULES) for rule in _cost_rules(offered, origin)]
+    _refuse_repeats([f"{component.kind.name} '{component.name}'" for component in components])
+    _refuse_repeats([f"cost rule for {rule.op}" for rule in rules])
     for component in components:
         _ = component.schema  # read now: a signature that is no schema breaks the package, not whoever lists it later
-    return Package(origin, tuple(sorted(components, key=lambda c: (c.kind.name, c.name))), plugin)
+    in_order = sorted(components, key=lambda c: (c.kind.name, c.name))
+    return Package(origin, tuple(in_order), plugin, tuple(sorted(rules, key=lambda rule: rule.op)))
 
 
 def _manager(plugin: Any, origin: Origin) -> pluggy.PluginManager:
@@ -129,12 +135,21 @@ def _manager(plugin: Any, origin: Origin) -> pluggy.PluginManager:
     return manager
 
 
+def _offers(manager: pluggy.PluginManager, name: str) -> Iterator[dict[Any, Any]]:
+    """What each implementation of a hook returns."""
+    for impl in getattr(manager.hook, name).get_hookimpls():
+        if impl.hookwrapper or impl.wrapper:
+            raise PluginError(f"hook {name} is a wrapper; a plugin only adds components")
+        yield _offered(name, impl.function)
+
+
 def _offered(name: str, hook: Callable[[], Any]) -> dict[Any, Any]:
     with _failing(f"hook {name}"):
         offered = hook()
         if not isinstance(offered, Mapping):
             kind = type(offered).__name__
-            raise PluginError(f"hook {name} must return a mapping of names to constructors, not {kind}")
+            what = "operators to rules" if name == _COST_RULES else "names to constructors"
+            raise PluginError(f"hook {name} must return a mapping of {what}, not {kind}")
         return dict(offered)
 
 
@@ -150,11 +165,22 @@ def _components(offered: Mapping[Any, Any], kind: Kind, hook: str, origin: Origi
     return [Component(kind, name, constructor, origin) for name, constructor in offered.items()]
 
 
-def _refuse_repeats(components: Sequence[Component]) -> None:
-    counts = Counter((component.kind.name, component.name) for component in components)
-    for (kind, name), count in counts.items():
+def _cost_rules(offered: Mapping[Any, Any], origin: Origin) -> list[CostRule]:
+    for op, rule in offered.items():
+        if not isinstance(op, str) or not _OPERATOR.fullmatch(op):
+            raise PluginError(f"hook {_COST_RULES}: {op!r} is no operator; write 'namespace::name', without overload")
+        if not callable(rule):
+            raise PluginError(f"hook {_COST_RULES}: the rule for '{op}' cannot be called: {type(rule).__name__}")
+    return [CostRule(op, rule, origin) for op, rule in offered.items()]
+
+
+_OPERATOR = re.compile(r"\w+::\w+", re.ASCII)
+
+
+def _refuse_repeats(offers: Sequence[str]) -> None:
+    for offer, count in Counter(offers).items():
         if count > 1:
-            raise PluginError(f"it offers the {kind} '{name}' {count} times")
+            raise PluginError(f"it offers the {offer} {count} times")
 
 
 @contextlib.contextmanager

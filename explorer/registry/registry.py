@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -98,12 +98,30 @@ class Component(Sourced):
 
 
 @dataclass(frozen=True)
+class CostRule(Sourced):
+    """What a package says that one of its own operators costs: see ``register_cost_rules``.
+
+    op: as torch names it, ``namespace::name``. rule: (arguments by name, result) -> an ``OpCost``.
+    rivals: rules of other packages for the same operator.
+    """
+
+    op: str
+    rule: Callable[[Mapping[str, Any], Any], Any]
+    origin: Origin
+    rivals: tuple[CostRule, ...] = ()
+
+    def __str__(self) -> str:
+        return f"cost rule for {self.op} of {self.origin} ({self.package})"
+
+
+@dataclass(frozen=True)
 class Package(Sourced):
     """A healthy plugin package. ``plugin``: the module (or object) whose hooks it is."""
 
     origin: Origin
     components: tuple[Component, ...]
     plugin: Any = field(default=None, repr=False, compare=False)
+    cost_rules: tuple[CostRule, ...] = ()
 
     @property
     def name(self) -> str:
@@ -163,6 +181,15 @@ class Registry:
     def clashes(self) -> tuple[tuple[Component, ...], ...]:
         """Names that several packages offer; each is usable as ``package:name`` only."""
         return tuple(found for _, found in sorted(self._index.items()) if len(found) > 1)
+
+    @property
+    def cost_rules(self) -> Mapping[str, CostRule]:
+        """What packages say about operators of their own, by operator; where two do, each has the other as a rival."""
+        found: dict[str, tuple[CostRule, ...]] = {}
+        for package in self.packages:
+            for rule in package.cost_rules:
+                found[rule.op] = (*found.get(rule.op, ()), rule)
+        return {op: replace(first, rivals=tuple(others)) for op, (first, *others) in found.items()}
 
     def find(self, kind: str, name: str) -> Component:
         """The component of this kind called ``name`` or ``package:name``.
