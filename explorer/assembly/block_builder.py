@@ -11,7 +11,7 @@ from explorer.assembly.block import Block
 from explorer.assembly.init import silent_branch
 from explorer.assembly.intake import Intake
 from explorer.assembly.menus import MENUS
-from explorer.assembly.positions import Positions
+from explorer.assembly.positions import PositionMaker, Positions
 from explorer.assembly.refusals import refuse, undefined_placement
 from explorer.assembly.residual import Residual
 from explorer.assembly.sites import CROSS, Sites, sublayers
@@ -19,16 +19,20 @@ from explorer.assembly.sublayer import Branch, ParallelSublayers, Sublayer, norm
 from explorer.assembly.wiring import Wiring, forward_names
 from explorer.blueprint.plan import BlockPlan
 from explorer.errors import PluginError, RefusedError
-from explorer.registry.chosen import Chosen
+from explorer.registry.chosen import Chosen, Make
 from explorer.registry.sites import Site
 
 
 @dataclass
 class BlockBuilder:
-    """Builds the layers of one stack; positions and places in the cache are counted over all of them."""
+    """Builds the layers of one stack; positions and places in the cache are counted over all of them.
+
+    make: see `Make`.
+    """
 
     sites: Sites
     positions: Positions
+    make: Make = Chosen.build
     slots: int = 0
     cross: bool = False
     limits: dict[str, str] = field(default_factory=dict)  # see `Intake`
@@ -63,7 +67,7 @@ class BlockBuilder:
 
     def _residual(self, site: Site) -> Residual:
         chosen = self.sites.stack.residual
-        residual = chosen.build({"dim": self.sites.plan.dim, "site": site})
+        residual = self.make(chosen, {"dim": self.sites.plan.dim, "site": site})
         if not isinstance(residual, Residual):
             component = chosen.component
             raise PluginError(
@@ -74,12 +78,12 @@ class BlockBuilder:
         return residual
 
     def _sublayer(self, block: BlockPlan, name: str, chosen: Chosen, site: Site) -> Sublayer:
-        branch = self._branch(block, name, chosen, site)
+        branch = self.branch(block, name, chosen, site)
         residual = self._placed_residual(block, site, (branch,))
         return Sublayer(branch, residual, norms_at(block.placement, lambda: self._norm(block)))
 
     def _parallel(self, block: BlockPlan, chosen: Mapping[str, Chosen], site: Site) -> ParallelSublayers:
-        branches = {name: self._branch(block, name, value, site) for name, value in chosen.items()}
+        branches = {name: self.branch(block, name, value, site) for name, value in chosen.items()}
         residual = self._placed_residual(block, site, tuple(branches.values()))
         norms = norms_at(block.placement, lambda: self._norm(block))
         own: dict[str, nn.Module] = {}
@@ -92,18 +96,23 @@ class BlockBuilder:
         chosen = self.sites.stack.residual
         residual = self._residual(site)
         reason = undefined_placement(chosen, type(residual), block.placement)
-        reason = reason or silent_branch(residual, [branch.module for branch in branches])
+        reason = reason or silent_branch(type(residual), [branch.module for branch in branches])
         if reason is not None:
             raise RefusedError(reason, chosen.where)
         return residual
 
     def _norm(self, block: BlockPlan) -> nn.Module:
-        norm: nn.Module = block.norm.build({"dim": self.sites.plan.dim})
+        norm: nn.Module = self.make(block.norm, {"dim": self.sites.plan.dim})
         return norm
 
-    def _branch(self, block: BlockPlan, name: str, chosen: Chosen, site: Site) -> Branch:
+    def branch(self, block: BlockPlan, name: str, chosen: Chosen, site: Site) -> Branch:
+        """One sublayer of a block, by itself.
+
+        Raises: RefusedError where it refuses its sizes, or cannot be what `name` says.
+        """
         cross = name == CROSS
-        module = chosen.build(MENUS[name](self.sites.plan, block, self.positions, site))
+        menu = MENUS[name](self.sites.plan, block, self.positions, site)
+        module = self.make(chosen, menu)
         names = forward_names(module, chosen)
         if cross and "context" not in names:
             raise RefusedError(
@@ -114,7 +123,9 @@ class BlockBuilder:
         self.cross |= cross
         wiring = Wiring(names, self.slots, cross)
         self.slots += "cache" in names
-        return Branch(module, wiring, block.dropout.sublayer)
+        maker = menu.get("position")
+        positions = maker.given if isinstance(maker, PositionMaker) else ()
+        return Branch(module, wiring, block.dropout.sublayer, tuple(dict.fromkeys(positions)))
 
     def _note_limits(self, block: BlockPlan, chosen: Chosen, names: tuple[str, ...], mask: str) -> None:
         """mask: what this attention's mask is called for the whole stack."""

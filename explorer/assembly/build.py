@@ -18,6 +18,7 @@ from explorer.blueprint.blueprint import Blueprint
 from explorer.blueprint.load import load
 from explorer.blueprint.plan import ModelPlan, StackPlan
 from explorer.errors import NOWHERE, BlueprintError, Problem, UsageError, did_you_mean
+from explorer.registry.chosen import Chosen, Make
 
 Device = torch.device | str
 Dtype = torch.dtype | str
@@ -50,15 +51,17 @@ def _loaded(blueprint: Blueprint | str | Path | Mapping[str, Any]) -> Blueprint:
     raise BlueprintError(Problem(NOWHERE, "", message))
 
 
-def build_model(plan: ModelPlan, *, device: Device = "meta", dtype: Dtype | None = None) -> Model:
+def build_model(
+    plan: ModelPlan, *, device: Device = "meta", dtype: Dtype | None = None, make: Make = Chosen.build
+) -> Model:
     """The whole model of a plan, in training mode.
 
     device: "meta" gives shapes without memory or values. dtype: of the parameters; None: torch's default.
-    Weights are drawn from the plan's seed; the caller's random numbers are left as they were.
+    Weights are drawn from the plan's seed; the caller's random numbers are left as they were. make: see `Make`.
     Raises: RefusedError where a component refuses its sizes or a combination is undefined.
     """
     with construction(plan.seed, device, dtype):
-        stacks = [make_stack(plan, stack) for stack in plan.stacks]
+        stacks = [make_stack(plan, stack, make) for stack in plan.stacks]
         embedding = make_embedding(plan)
         head = make_head(plan, None if embedding is None else embedding.table)
         encoder = stacks[0] if plan.encoder is not None else None
@@ -68,7 +71,12 @@ def build_model(plan: ModelPlan, *, device: Device = "meta", dtype: Dtype | None
 
 
 def build_block(
-    plan: ModelPlan, name: str | None = None, *, device: Device = "meta", dtype: Dtype | None = None
+    plan: ModelPlan,
+    name: str | None = None,
+    *,
+    device: Device = "meta",
+    dtype: Dtype | None = None,
+    make: Make = Chosen.build,
 ) -> BlockModule:
     """One block of a plan at the place of its last layer, ready to be called; for the rest see `build_model`.
 
@@ -76,7 +84,7 @@ def build_block(
     """
     stack, block = _find(plan, name)
     with construction(plan.seed, device, dtype):
-        module = BlockModule(make_layer(plan, stack, block))
+        module = BlockModule(make_layer(plan, stack, block, make))
         _initialise(module, plan, [(module.stack, stack)])
     return module
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ _STEP = 64
 """Tokens that a step beside a full window may have, before the window is copied for it."""
 
 
-class _Entries:
+class Entries:
     """One named, growing tensor (B, ..., n, width) in a buffer with room for more: all `given` entries, or the last.
 
     A window that is shorter than the text lies in a ring: entry i stands at i % period and once more `period` behind,
@@ -118,7 +119,7 @@ class CacheView:
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._entries: dict[str, _Entries] = {}
+        self._entries: dict[str, Entries] = {}
         self._states: dict[str, Tensor] = {}
         self._once: tuple[Tensor, ...] | None = None
         self._once_dtypes: tuple[torch.dtype, ...] = ()
@@ -188,12 +189,14 @@ class CacheView:
         )
 
     def _extended(self, name: str, new: Tensor, window: int | None, every: int) -> Tensor:
-        cache = self._cache
-        cache.check(new, every, self._entries[name].given if name in self._entries else 0)
+        self._cache.check(new, every, self._entries[name].given if name in self._entries else 0)
         if name not in self._entries:
-            device = cache.device or new.device
-            self._entries[name] = _Entries(new, cache.room(every), window, every, cache.storage(new), device)
+            self._entries[name] = self._room(new, window, every)
         return self._entries[name].append(new).to(new.dtype)
+
+    def _room(self, new: Tensor, window: int | None, every: int) -> Entries:
+        cache = self._cache
+        return Entries(new, cache.room(every), window, every, cache.storage(new), cache.device or new.device)
 
 
 class Cache:
@@ -202,6 +205,8 @@ class Cache:
     dtype: of what is held (None: as computed). device: where (None: where it is computed).
     The model advances `offset` after all layers.
     """
+
+    view: ClassVar[type[CacheView]] = CacheView
 
     def __init__(
         self,
@@ -217,7 +222,7 @@ class Cache:
         self.dtype = dtype
         self.device = None if device is None else torch.device(device)
         self.offset = 0
-        self.views = tuple(CacheView(self) for _ in range(views))
+        self.views = tuple(self.view(self) for _ in range(views))
 
     @property
     def holds_source(self) -> bool:

@@ -87,12 +87,12 @@ def initialise(model: nn.Module, chosen: Chosen, stacks: Sequence[Depth]) -> Non
     INITS[chosen.name](**chosen.arguments()).apply(model, stacks)
     for stack in stacks:
         for part in stack.parts:
-            if rescales(part.residual):
+            if rescales(type(part.residual)):
                 part.residual.init_branch(branch_weights(part))
 
 
-def rescales(residual: Residual) -> bool:
-    return type(residual).init_branch is not Residual.init_branch
+def rescales(residual: type[Residual]) -> bool:
+    return residual.init_branch is not Residual.init_branch
 
 
 def branch_weights(part: Sublayer | ParallelSublayers) -> dict[str, list[Tensor]]:
@@ -106,12 +106,12 @@ def branch_weights(part: Sublayer | ParallelSublayers) -> dict[str, list[Tensor]
     return gathered
 
 
-def silent_branch(residual: Residual, branches: Sequence[nn.Module]) -> str | None:
+def silent_branch(residual: type[Residual], branches: Sequence[nn.Module]) -> str | None:
     """Why a residual cannot initialise the sublayers it adds, or None."""
     silent = [type(branch).__name__ for branch in branches if not isinstance(branch, OffersBranchWeights)]
     if not silent or not rescales(residual):
         return None
-    return f"residual {type(residual).__name__} sets its sublayer's weights, but {silent[0]} has no branch_weights()"
+    return f"residual {residual.__name__} sets its sublayer's weights, but {silent[0]} has no branch_weights()"
 
 
 def _set_tables(model: nn.Module, fill: Callable[[Tensor], object]) -> None:

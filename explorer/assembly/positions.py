@@ -11,18 +11,21 @@ from torch import nn
 from explorer.assembly.position import Position
 from explorer.blueprint.plan import BlockPlan
 from explorer.errors import PluginError, RefusedError
-from explorer.registry.chosen import Chosen
+from explorer.registry.chosen import Chosen, Make
 
 
 @dataclass
 class Positions:
     """Hands out positions while a stack is built: one for equal component, parameters and picked menu values.
 
-    base: the stack's own, the one that is added to embeddings; None: whichever is asked for.
+    base: the stack's own, the one that is added to embeddings; None: whichever is asked for. make: see `Make`, which is
+    told the stack, whose own they are.
     """
 
     dim: int
     base: Chosen | None = None
+    make: Make = Chosen.build
+    stack: str = ""
     _made: list[tuple[Chosen, Mapping[str, Any], Position]] = field(default_factory=list)
 
     def maker(self, block: BlockPlan) -> PositionMaker:
@@ -40,7 +43,7 @@ class Positions:
         for other, values, position in self._made:
             if other == chosen and values == picked:
                 return position
-        position = chosen.build(menu)
+        position = self.make(chosen, {**menu, "stack": self.stack})
         if not isinstance(position, Position):
             component = chosen.component
             raise PluginError(
@@ -69,13 +72,16 @@ class Positions:
 
 @dataclass(frozen=True)
 class PositionMaker:
-    """Makes the positions of one block for the head widths its attention asks for."""
+    """Makes the positions of one block for the head widths its attention asks for. given: those it made."""
 
     positions: Positions
     block: BlockPlan
+    given: list[Position] = field(default_factory=list, compare=False)
 
     def __call__(self, head_dim: int) -> Position:
-        return self.positions.get(self.block, head_dim)
+        position = self.positions.get(self.block, head_dim)
+        self.given.append(position)
+        return position
 
 
 def no_position(head_dim: int) -> Position:

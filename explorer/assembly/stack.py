@@ -23,6 +23,7 @@ from explorer.assembly.sublayer import ParallelSublayers, Sublayer
 from explorer.assembly.wiring import Pass
 from explorer.blueprint.plan import ModelPlan, StackPlan
 from explorer.errors import UsageError
+from explorer.registry.chosen import Chosen, Make
 
 
 class Stack(nn.Module):
@@ -98,12 +99,12 @@ class Stack(nn.Module):
             yield from layer.parts()
 
 
-def make_stack(plan: ModelPlan, stack: StackPlan) -> Stack:
-    """All layers of a stack.
+def make_stack(plan: ModelPlan, stack: StackPlan, make: Make = Chosen.build) -> Stack:
+    """All layers of a stack. make: see `Make`.
 
     Raises: RefusedError where a component refuses its sizes or a combination is undefined.
     """
-    builder = BlockBuilder(_sites(plan, stack), Positions(plan.dim, stack.base.position))
+    builder = BlockBuilder(_sites(plan, stack), Positions(plan.dim, stack.base.position, make, stack.name), make)
     layers = [builder.block(layer) for layer in range(len(stack.layers))]
     base = builder.positions.embedding(stack.base)
     norm = stack.final_norm
@@ -113,19 +114,19 @@ def make_stack(plan: ModelPlan, stack: StackPlan) -> Stack:
         builder.intake(),
         position=base,
         leave=builder.leave(),
-        final_norm=None if norm is None else norm.build({"dim": plan.dim}),
+        final_norm=None if norm is None else make(norm, {"dim": plan.dim}),
         dropout=stack.base.dropout.embedding,
     )
 
 
-def make_layer(plan: ModelPlan, stack: StackPlan, name: str) -> Stack:
+def make_layer(plan: ModelPlan, stack: StackPlan, name: str, make: Make = Chosen.build) -> Stack:
     """The last layer of that block name alone, at its place in the stack, without final norm and position of the entry.
 
-    A block that no layer uses stands in the place of the last layer.
+    A block that no layer uses stands in the place of the last layer. make: see `Make`.
     """
     if name not in stack.layers:
         stack = replace(stack, layers=(*stack.layers[:-1], name))
-    builder = BlockBuilder(_sites(plan, stack), Positions(plan.dim, stack.base.position))
+    builder = BlockBuilder(_sites(plan, stack), Positions(plan.dim, stack.base.position, make, stack.name), make)
     last = max(layer for layer, this in enumerate(stack.layers) if this == name)
     block = builder.block(last)
     return Stack([block], builder.positions.module(None), builder.intake(), leave=builder.leave())

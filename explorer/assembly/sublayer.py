@@ -9,6 +9,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from explorer.assembly.position import Position
 from explorer.assembly.residual import Residual
 from explorer.assembly.wiring import Pass, Wiring
 
@@ -19,11 +20,15 @@ _POST = frozenset({"post"})
 
 @dataclass(frozen=True)
 class Branch:
-    """A sublayer F that was built, what its forward takes, and the dropout rate on its output."""
+    """A sublayer F that was built, what its forward takes, and the dropout rate on its output.
+
+    positions: of the stack, those that it asked for.
+    """
 
     module: nn.Module
     wiring: Wiring
     dropout: float
+    positions: tuple[Position, ...] = ()
 
 
 def norms_at(placement: str, make: Callable[[], nn.Module]) -> dict[str, nn.Module | None]:
@@ -51,6 +56,7 @@ class Sublayer(nn.Module):
         self.norm_post = norms["norm_post"]
         self.wiring = branch.wiring
         self.dropout = branch.dropout
+        self.positions = branch.positions  # in a tuple: the stack's, not submodules
 
     def forward(self, state: Any, run: Pass) -> Any:
         x, state = self.residual.read(state)  # (B, T, dim)
@@ -94,7 +100,8 @@ class ParallelSublayers(nn.Module):
         self.norm_out = norms["norm_out"]
         self.residual = residual
         self.norm_post = norms["norm_post"]
-        self._calls = {name: (branch.wiring, branch.dropout) for name, branch in branches.items()}
+        self.calls = {name: (branch.wiring, branch.dropout) for name, branch in branches.items()}
+        self.positions = {name: branch.positions for name, branch in branches.items()}
 
     def forward(self, state: Any, run: Pass) -> Any:
         x, state = self.residual.read(state)  # (B, T, dim)
@@ -109,7 +116,7 @@ class ParallelSublayers(nn.Module):
     def _sum(self, x: Tensor, run: Pass) -> Tensor:
         outputs = []
         for name, sublayer in self.sublayers.items():
-            wiring, dropout = self._calls[name]
+            wiring, dropout = self.calls[name]
             own = self.norms[name](x) if name in self.norms else x
             y = sublayer(own, **wiring.inputs(run))
             outputs.append(F.dropout(y, dropout, self.training) if dropout else y)
@@ -125,4 +132,4 @@ class ParallelSublayers(nn.Module):
 
     @property
     def wirings(self) -> tuple[Wiring, ...]:
-        return tuple(wiring for wiring, _ in self._calls.values())
+        return tuple(wiring for wiring, _ in self.calls.values())

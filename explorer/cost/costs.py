@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from explorer.blueprint.workload import Workload
+from explorer.cost.rows import Counts
 
 
 @dataclass(frozen=True)
@@ -53,23 +55,35 @@ class KvBytes:
 
 @dataclass(frozen=True)
 class Cost:
-    """One scope on one workload.
+    """One scope on one workload; train is forward and backward.
 
-    matmul_flops: matrix products with the full attention rectangle, 1 multiply-add = 2; exact: visible pairs only.
-    Train is forward and backward. weight_bytes: as the workload stores weights. incomplete: operators without a rule.
-    notes: why a number is None. varies_by_layer: least and most matmul_flops where layers of one block differ.
+    counts: sums over its operators (see `Counts`), None where it cannot be observed. by_kind: the same by what the
+    parts are: attention, feedforward, norm, residual, embedding, head, loss. weight_bytes: as the workload stores
+    weights. notes: why a number is None. varies_by_layer: least and most matmul_flops where layers of one block differ.
     """
 
     workload: Workload
     scope: str
     name: str
-    matmul_flops: int | None
-    matmul_flops_exact: int | None
+    counts: Counts | None
     weight_bytes: int
     kv: KvBytes
-    incomplete: tuple[str, ...] = ()
+    by_kind: Mapping[str, Counts] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     varies_by_layer: tuple[int, int] | None = None
+
+    @property
+    def matmul_flops(self) -> int | None:
+        return None if self.counts is None else self.counts.matmul_flops
+
+    @property
+    def matmul_flops_exact(self) -> int | None:
+        return None if self.counts is None else self.counts.matmul_flops_exact
+
+    @property
+    def incomplete(self) -> tuple[str, ...]:
+        """Operators without a rule and their calls, `lab::mix x2`: what they compute is not in the sums."""
+        return () if self.counts is None else tuple(f"{op} x{calls}" for op, calls in self.counts.incomplete)
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,59 @@
-"""What a plan costs: parameters, matrix products, cache and weight bytes of its blocks and of the whole model."""
+"""What a plan costs: parameters, operations, traffic, cache and weights of its blocks and of the whole model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
-import torch
-from torch import nn
-
+from explorer.assembly.block import Block
 from explorer.assembly.head import LmHead
-from explorer.assembly.model import BlockModule, Model
+from explorer.assembly.model import Model
 from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.workload import DEFAULT_TOKENS, STORED_BYTES, Workload
 from explorer.cost.costs import BlockParams, Cost, Counted, KvBytes, Params
-from explorer.cost.observing import Growth, Observed, Rate, Seen, growth, observe
-from explorer.cost.parts import Part, Subjects, longest, parts_of
-from explorer.cost.usage import active, numel
-from explorer.cost.walk import Subject
+from explorer.cost.growth import Growth, Growths, Rate
+from explorer.cost.observation import Observations
+from explorer.cost.observing import Observed, Seen, observe
+from explorer.cost.rows import Counts
+from explorer.cost.subject import (
+    BlockName,
+    Holdings,
+    Subject,
+    Subjects,
+    blocks_of,
+    holdings,
+    layer_holdings,
+    longest,
+    numel,
+)
+from explorer.cost.usage import Usages
+from explorer.cost.workshop import Workshop
 from explorer.errors import RefusedError, UsageError
 
 
-def count(plan: ModelPlan, workloads: Sequence[Workload], default: int = DEFAULT_TOKENS) -> Counted:
+@dataclass
+class Workbench:
+    """What was built and seen so far: plans that have parts in common pay for each part once."""
+
+    observations: Observations = field(default_factory=Observations)
+    growths: Growths = field(default_factory=Growths)
+    usages: Usages = field(default_factory=Usages)
+    workshops: dict[str, Workshop] = field(default_factory=dict)
+
+
+def count(
+    plan: ModelPlan, workloads: Sequence[Workload], default: int = DEFAULT_TOKENS, bench: Workbench | None = None
+) -> Counted:
     """Count a plan on meta, for each workload its blocks and, where the plan is a whole model, the model.
 
-    default: tokens of a workload that writes none.
+    default: tokens of a workload that writes none. bench: of plans counted before.
 
     Raises: RefusedError where a component or the combination refuses, or a workload cannot run on the plan; PluginError
     where a component's code fails.
     """
-    counter = _Counter(plan, Subjects(plan), parts_of(plan))
+    bench = bench or Workbench()
+    counter = _Counter(plan, Subjects(plan, bench.workshops), blocks_of(plan), bench)
     settled = settle(plan, workloads, default)
     return Counted(counter.params(), tuple(cost for workload in settled for cost in counter.costs(workload)))
 
@@ -45,7 +70,7 @@ def settle(plan: ModelPlan, workloads: Sequence[Workload], default: int = DEFAUL
         full = [workload.settled(**lengths, encoder=encoder, default=default) for workload in workloads]
     except UsageError as error:
         raise RefusedError(str(error)) from error
-    bidirectional = any(not part.caches for part in parts_of(plan) if part.stack is plan.stack)
+    bidirectional = any(not block.caches for block in blocks_of(plan) if block.stack is plan.stack)
     if bidirectional and any(workload.source_is_cached for workload in full):
         raise RefusedError(
             "workload: decode, and tokens behind a context, need a causal stack; with `causal: false` nothing is cached"
@@ -59,61 +84,64 @@ class _Counter:
 
     plan: ModelPlan
     subjects: Subjects
-    parts: tuple[Part, ...]
+    blocks: tuple[BlockName, ...]
+    bench: Workbench
     _growths: dict[tuple[str, str], Growth | str] = field(default_factory=dict)
 
     def params(self) -> Params:
-        blocks = tuple(BlockParams(part.label, part.layers, numel(self._layer(part))) for part in self.parts)
+        blocks = tuple(BlockParams(block.label, block.layers, self._layer(block).params) for block in self.blocks)
         if self.plan.whole:
             subject = self.subjects.model()
-            assert isinstance(subject.module, Model), subject
-            return Params(blocks, numel(subject.module), *active(subject), _shared(subject.module))
-        if len(self.parts) > 1:
+            held = holdings(subject)
+            return Params(blocks, held.params, *self._active(subject), held.repeated + _tied(subject))
+        if len(self.blocks) > 1:
             return Params(blocks, None, None, "there are several blocks and no model: write `layers`", 0)
-        return Params(blocks, None, *active(self.subjects.block(self.parts[0])), 0)
+        return Params(blocks, None, *self._active(self.subjects.block(self.blocks[0])), 0)
 
     def costs(self, workload: Workload) -> Iterator[Cost]:
         if not self.plan.whole:
-            yield from (self._block_alone(part, workload) for part in self.parts)
+            yield from (self._block_alone(block, workload) for block in self.blocks)
             return
         subject = self.subjects.model(workload.dtype)
-        observed = observe(subject, workload)
-        for part in self.parts:
-            yield self._block(part, subject, workload, observed)
+        observed = observe(subject, workload, self.bench.observations)
+        for block in self.blocks:
+            yield self._block(block, subject, workload, observed)
         kv = self._kv(subject, workload, observed, observed.whole)
-        yield _cost(workload, "model", "model", _weight_bytes(subject.module, subject, workload), observed, kv)
+        yield _cost(workload, "model", "model", _weight_bytes(holdings(subject), subject, workload), observed, kv)
 
-    def _block_alone(self, part: Part, workload: Workload) -> Cost:
+    def _active(self, subject: Subject) -> tuple[int | None, str | None]:
+        return self.bench.usages.of(subject, self.bench.observations)
+
+    def _block_alone(self, block: BlockName, workload: Workload) -> Cost:
         """A block of which there is no model around it."""
-        subject = self.subjects.block(part, workload.dtype)
-        runs = not (part.in_encoder and workload.source_is_cached)
-        observed = observe(subject, workload.of_source() if part.in_encoder else workload) if runs else Observed()
-        return self._block(part, subject, workload, observed)
+        subject = self.subjects.block(block, workload.dtype)
+        if block.in_encoder and workload.source_is_cached:
+            return self._block(block, subject, workload, Observed())
+        workload_here = workload.of_source() if block.in_encoder else workload
+        return self._block(block, subject, workload, observe(subject, workload_here, self.bench.observations))
 
-    def _block(self, part: Part, subject: Subject, workload: Workload, observed: Observed) -> Cost:
+    def _block(self, block: BlockName, subject: Subject, workload: Workload, observed: Observed) -> Cost:
         """A block's last layer, in the pass of the subject that holds it."""
-        weights = _weight_bytes(self._layer(part, workload.dtype), subject, workload)
-        if part.in_encoder and workload.source_is_cached:
+        weights = _weight_bytes(self._layer(block, workload.dtype), subject, workload)
+        if block.in_encoder and workload.source_is_cached:
             # The encoder does not run: what it made stands in the decoder's cache.
-            return Cost(workload, "block", part.label, 0, 0, weights, KvBytes(0, 0, 0))
-        seen = observed.layers.get(part.label)
-        if not part.caches:
-            kv = KvBytes(0, 0, 0)
-        else:
-            kv = self._kv(subject, workload, observed, seen, part.label)
-        return _cost(workload, "block", part.label, weights, observed, kv, seen)
+            return Cost(workload, "block", block.label, Counts(), weights, KvBytes(0, 0, 0))
+        seen = observed.layers.get(block.label)
+        if seen is None and observed.failure is None:
+            seen = Seen(Counts(), 0, {})  # its layers hold no sublayer
+        kv = KvBytes(0, 0, 0) if not block.caches else self._kv(subject, workload, observed, seen, block.label)
+        return _cost(workload, "block", block.label, weights, observed, kv, seen)
 
-    def _layer(self, part: Part, dtype: str = "bfloat16") -> nn.Module:
+    def _layer(self, block: BlockName, dtype: str = "bfloat16") -> Holdings:
         """The last layer of a block, without what belongs to the model."""
         if not self.plan.whole:
-            block = self.subjects.block(part, dtype).module
-            assert isinstance(block, BlockModule), block
-            return block.block
-        model = self.subjects.model(dtype).module
-        stack = model.encoder if part.in_encoder and isinstance(model, Model) else model.stack
-        assert stack is not None, part
-        names = part.stack.layers
-        return stack.layers[len(names) - 1 - names[::-1].index(part.name)]
+            return holdings(self.subjects.block(block, dtype))
+        subject = self.subjects.model(dtype)
+        stack = subject.stacks[0] if block.in_encoder else subject.stacks[-1]
+        names = block.stack.layers
+        layer = stack.layers[len(names) - 1 - names[::-1].index(block.name)]
+        assert isinstance(layer, Block), layer
+        return Holdings.of([layer]) if subject.entangled else layer_holdings(layer)
 
     def _kv(
         self, subject: Subject, workload: Workload, observed: Observed, seen: Seen | None, label: str | None = None
@@ -122,20 +150,21 @@ class _Counter:
         if seen is None:
             return KvBytes(None, None, None, observed.failure)
         limits = subject.module.stack.intake.limits
-        if not subject.caches and any(part.caches for part in self.parts) and "cache" in limits:
+        if not subject.caches and any(block.caches for block in self.blocks) and "cache" in limits:
             return KvBytes(None, None, None, limits["cache"])
         grown = self._growth(subject, workload)
         if isinstance(grown, str):
             return KvBytes(None, None, None, grown)
         rate = grown.whole if label is None else grown.layers.get(label, Rate())
-        return KvBytes(rate.opened, rate.full, seen.cache_bytes)
+        return KvBytes(_number(rate.opened), _number(rate.full), seen.cache_bytes)
 
     def _growth(self, subject: Subject, workload: Workload) -> Growth | str:
         assert workload.kv_dtype is not None, workload
         key = subject.label, workload.kv_dtype
         if key not in self._growths:
             table = longest(self.plan).get(self.plan.stack.name)
-            self._growths[key] = growth(subject, workload.kv_dtype, table)
+            bench = self.bench
+            self._growths[key] = bench.growths.of(subject, workload.kv_dtype, table, bench.observations)
         return self._growths[key]
 
 
@@ -144,23 +173,26 @@ def _cost(
 ) -> Cost:
     seen = block or observed.whole
     if seen is None or observed.failure:
-        return Cost(workload, scope, name, None, None, weights, kv, notes=(f"matmul_flops: {observed.failure}",))
-    counts = seen.counts
-    notes = [f"matmul_flops_exact: {counts.exact_reason}"] if counts.exact_reason else []
+        return Cost(workload, scope, name, None, weights, kv, notes=(f"matmul_flops: {observed.failure}",))
+    reason = seen.counts.exact_reason
+    notes = [f"matmul_flops_exact: {reason}"] if reason else []
     notes += [f"kv: {kv.reason}"] if kv.reason else []
-    dense, exact = counts.matmul_flops, counts.matmul_flops_exact
-    return Cost(workload, scope, name, dense, exact, weights, kv, counts.incomplete, tuple(notes), seen.spread)
+    return Cost(workload, scope, name, seen.counts, weights, kv, seen.by_kind, tuple(notes), seen.spread)
 
 
-def _shared(model: Model) -> int:
-    """Parameters that stand in two places and count once: a tied head's table, weights under two names."""
-    everywhere = sum(p.numel() for _, p in model.named_parameters(remove_duplicate=False))
-    tied = model.head.tied[0] if isinstance(model.head, LmHead) else None
-    return everywhere - numel(model) + (0 if tied is None else numel(tied))
+def _tied(subject: Subject) -> int:
+    """Parameters of an input table that is the head's too, and counts once."""
+    head = subject.module.head if isinstance(subject.module, Model) else None
+    table = head.tied[0] if isinstance(head, LmHead) else None
+    return 0 if table is None else numel(table)
 
 
-def _weight_bytes(module: nn.Module, subject: Subject, workload: Workload) -> int:
+def _weight_bytes(held: Holdings, subject: Subject, workload: Workload) -> int:
     """Bytes of the weights: those of the module's own dtype as `weight_dtype` says, others as they are."""
     stored = STORED_BYTES[workload.weight_dtype or workload.dtype]
-    dtype: torch.dtype = subject.dtype
-    return sum(p.numel() * (stored if p.dtype == dtype else p.itemsize) for p in module.parameters())
+    return held.total(lambda p: p.numel() * (stored if p.dtype == subject.dtype else p.element_size()))
+
+
+def _number(value: Fraction) -> float:
+    """The same number, as an int where it is one."""
+    return value.numerator if value.denominator == 1 else float(value)

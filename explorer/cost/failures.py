@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from explorer.cost.walk import Subject
 from explorer.errors import ExplorerError, PluginError
 from explorer.registry.blame import told_briefly
 
@@ -22,7 +21,7 @@ class Trouble:
 
 
 @contextmanager
-def understood(subject: Subject) -> Iterator[Trouble]:
+def understood(label: str) -> Iterator[Trouble]:
     """Inside, a forward that needs values leaves its reason, and any other failure becomes a PluginError.
 
     Raises: PluginError that says where in whose code a pass failed.
@@ -34,7 +33,7 @@ def understood(subject: Subject) -> Iterator[Trouble]:
         raise
     except (Exception, SystemExit) as error:
         if not _needs_values(error):
-            raise PluginError(f"{subject.label} cannot be run: {told_briefly(error)}") from error
+            raise PluginError(f"{label} cannot be run: {told_briefly(error)}") from error
         trouble.reason = f"it needs values and cannot be run on meta: {told_briefly(error)}"
 
 

@@ -20,9 +20,8 @@ from explorer.blueprint.tree import plain
 from explorer.blueprint.workload import DTYPE_BYTES, Workload
 from explorer.cost.costs import KvBytes
 from explorer.cost.counting import count
-from explorer.cost.rows import total
+from explorer.cost.subject import numel
 from explorer.cost.trace import Trace
-from explorer.cost.usage import numel
 from explorer.errors import UsageError, Where
 from explorer.registry.chosen import Chosen
 from explorer.registry.registry import Registry
@@ -98,7 +97,7 @@ def _alone(kind: str, written: str, sizes: Sizes, registry: Registry) -> Instanc
         built = chosen.build(menu)
     with torch.no_grad(), Trace() as trace:
         _CALLS[kind](built, chosen, sizes, base.head_dim)
-    counts = total(trace.rows)
+    counts = trace.counts()
     return InstanceCost(numel(built), counts.matmul_flops, counts.matmul_flops_exact)
 
 
@@ -137,7 +136,7 @@ def _at_the_last_site(kind: str, written: str, sizes: Sizes, registry: Registry)
             with Trace() as trace:
                 x, state = residual.read(state)
                 state = residual.write(state, torch.empty_like(x))
-    counts = total(trace.rows)
+    counts = trace.counts()
     where = f"the last of {len(sites)} sites in {sizes.layers} layers"
     return InstanceCost(numel(sites[-1]), counts.matmul_flops, counts.matmul_flops_exact, where=where)
 

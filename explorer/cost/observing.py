@@ -1,31 +1,33 @@
-"""What one workload shows of a model and its blocks, or of a block alone: matrix products and the cache it leaves."""
+"""What one workload shows of a model and its blocks, or of a block alone."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import TypeVar
 
-from explorer.assembly.block import Block
-from explorer.assembly.cache import Cache
 from explorer.assembly.construction import dtype_of
 from explorer.blueprint.workload import Workload
 from explorer.cost.failures import understood
-from explorer.cost.rows import Counts, Row, total
-from explorer.cost.trace import Trace
-from explorer.cost.walk import META, Look, Piece, Run, Step, Subject, Walked, walk
-
-T = TypeVar("T")
+from explorer.cost.observation import Grads, Held, Observation, Observations, Step
+from explorer.cost.part import Role
+from explorer.cost.rows import Counts
+from explorer.cost.subject import Subject
+from explorer.cost.tape import Entry, Joined, addition
+from explorer.cost.walk import walk
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Products of one pass and the bytes in the cache after it; spread: least and most products of a block's layers."""
+    """Sums over the parts of one pass, and the bytes in the cache after it.
+
+    by_kind: the same sums by what the parts are. spread: least and most matmul_flops of a block's layers, where they
+    differ.
+    """
 
     counts: Counts
     cache_bytes: int
+    by_kind: Mapping[str, Counts]
     spread: tuple[int, int] | None = None
 
 
@@ -38,60 +40,38 @@ class Observed:
     failure: str | None = None
 
 
-@dataclass(frozen=True)
-class Rate:
-    """Bytes by which the cache of one sequence grows with a token: while windows are open, and once all are full."""
-
-    opened: float = 0
-    full: float = 0
-
-
-@dataclass(frozen=True)
-class Growth:
-    """How the cache of one sequence grows: in all, and in the last layer of each block."""
-
-    whole: Rate = Rate()
-    layers: Mapping[str, Rate] = field(default_factory=dict)
-
-
-def observe(subject: Subject, workload: Workload) -> Observed:
-    """Matrix products of one settled workload and the cache after it; train is forward and backward.
+def observe(subject: Subject, workload: Workload, observations: Observations) -> Observed:
+    """One settled workload on a subject; train is forward and backward.
 
     Raises: PluginError where a component's code fails.
     """
     if reason := _unseen(subject, workload):
         return Observed(failure=reason)
-    with understood(subject) as trouble:
-        walked, cache = _observed(subject, workload, _rows)
-        rows = [row for piece in walked.pieces for row in piece.seen * piece.times]
-        held = 0 if cache is None else sum(_held(piece, cache) * piece.times for piece in walked.pieces)
-        layers = {label: _of_layers(pieces, cache) for label, pieces in walked.layers.items()}
-        return Observed(Seen(total(rows), held), layers)
+    with understood(subject.label) as trouble:
+        entries = walk(subject, step_of(subject, workload), observations).entries
+        layers: dict[tuple[str, str], dict[int, list[Entry]]] = {}
+        for entry in entries:
+            role = entry.part.role
+            if role.layer is not None:
+                layers.setdefault((role.stack, role.block), {}).setdefault(role.layer, []).append(entry)
+        blocks = {_label(*block): _of_layers(list(of.values())) for block, of in layers.items()}
+        return Observed(_sum(entries), blocks)
     return Observed(failure=trouble.reason)
 
 
-def growth(subject: Subject, kv_dtype: str, longest: int | None) -> Growth | str:
-    """How the cache grows with a token, over one compression period, or why that cannot be observed.
-
-    The period: tokens after which everything that is kept has grown by whole entries, 1 without compression. longest:
-    tokens that positions allow (None: any number): a shorter text is then all there is, and no wider window ever full.
-
-    Raises: PluginError where a component's code fails.
-    """
-    with understood(subject) as trouble:
-        if not subject.caches:
-            return Growth()
-        tokens = 1
-        cache, walked = _from_nothing(subject, tokens, kv_dtype)
-        period = math.lcm(*(written.every for view in cache.views for written in view.written()))
-        if period > 1:
-            tokens = period if longest is None else min(period, longest)
-            cache, walked = _from_nothing(subject, tokens, kv_dtype)
-        amounts = [(_written(piece, cache, longest), piece.times) for piece in walked.pieces]
-        whole = [(opened * times, full * times) for (opened, full), times in amounts]
-        layers = {label: _written(pieces[-1], cache, longest) for label, pieces in walked.layers.items()}
-        return Growth(_rate(whole, tokens), {label: _rate([amount], tokens) for label, amount in layers.items()})
-    return trouble.reason
+def step_of(subject: Subject, workload: Workload) -> Step:
+    """The pass that a settled workload asks for."""
+    batch, tokens, context = workload.batch, length(workload.tokens), length(workload.context)
+    source = workload.source if subject.reads_source else None
+    if workload.phase == "train":
+        return Step(batch, tokens, source, train=True)
+    if not subject.caches:
+        return Step(batch, tokens, source)
+    assert workload.kv_dtype is not None, workload
+    # With tokens held, and for a decode step in any case, the source's keys and values stand in the cache.
+    there = context > tokens or workload.phase == "decode"
+    held = Held(batch, context - tokens, context, dtype_of(workload.kv_dtype), source if there else None)
+    return Step(batch, tokens, None if there else source, held=held)
 
 
 def _unseen(subject: Subject, workload: Workload) -> str | None:
@@ -103,92 +83,67 @@ def _unseen(subject: Subject, workload: Workload) -> str | None:
     return f"what it computes over a cache: {subject.module.stack.intake.limits.get('cache', 'it keeps none')}"
 
 
-def _of_layers(pieces: list[Piece[list[Row]]], cache: Cache | None) -> Seen:
-    counts = total(pieces[-1].seen)
-    products = [total(piece.seen).matmul_flops for piece in {id(piece): piece for piece in pieces}.values()]
-    spread = (min(products), max(products)) if len(set(products)) > 1 else None
-    return Seen(counts, 0 if cache is None else _held(pieces[-1], cache), spread)
+def _label(stack: str, block: str) -> str:
+    return f"{stack}.{block}" if stack else block
 
 
-def _observed(subject: Subject, workload: Workload, look: Look[T]) -> tuple[Walked[T], Cache | None]:
-    train = workload.phase == "train"
-    # With tokens held, and for a decode step in any case, the source's keys and values stand in the cache.
-    cached = length(workload.context) > length(workload.tokens) or workload.phase == "decode"
-    source = None if cached or not subject.reads_source else workload.source
-    for merge in (True, False):
-        cache, filled = (None, None) if train else _filled(subject, workload, merge)
-        walked = walk(subject, Step(workload.batch, length(workload.tokens), source, cache, train, merge), look)
-        # Layers that looked alike with many tokens must still do so with few: only they have something in the cache.
-        if filled is None or all(piece.layer in filled for piece in walked.pieces if piece.cached and piece.layer):
-            break
-    return walked, cache
+def _of_layers(layers: Sequence[Sequence[Entry]]) -> Seen:
+    """The last layer, and how far the layers differ."""
+    products = {sum(entry.matmul_flops for entry in layer) for layer in layers}
+    return _sum(layers[-1], (min(products), max(products)) if len(products) > 1 else None)
 
 
-def _rows(run: Run, layer: Block | None) -> list[Row]:
-    with Trace() as trace:
-        run()
-    return trace.rows
+def _sum(entries: Iterable[Entry], spread: tuple[int, int] | None = None) -> Seen:
+    sums = _Sums()
+    for entry in entries:
+        sums.add(entry)
+    by_kind = sums.by_kind()
+    return Seen(sum(by_kind.values(), Counts()), sums.cache_bytes, by_kind, spread)
 
 
-def _filled(subject: Subject, workload: Workload, merge: bool) -> tuple[Cache | None, set[Block] | None]:
-    """A cache that holds the tokens before this step, for decode the source too; and the layers that were filled."""
-    if not subject.caches:
-        return None, None
-    assert workload.kv_dtype is not None, workload
-    held = length(workload.context) - length(workload.tokens)
-    cache = subject.module.make_cache(workload.batch, length(workload.context), dtype_of(workload.kv_dtype), META)
-    if not held and not (workload.phase == "decode" and subject.reads_source):
-        return cache, None
-    source = workload.source if subject.reads_source else None
-    empty = cache.timing_mark()
-    # One token at least carries the source's keys and values in; few forwards take none.
-    walked = walk(subject, Step(workload.batch, max(held, 1), source, cache, merge=merge), lambda run, layer: run())
-    if not held:
-        empty()
-    return cache, {piece.layer for piece in walked.pieces if piece.layer is not None}
+@dataclass
+class _Sums:
+    """Calls that are the same are added up once, times their number."""
+
+    calls: Counter[tuple[str, int, Grads | None]] = field(default_factory=Counter)
+    joins: Counter[Joined] = field(default_factory=Counter)
+    cache_bytes: int = 0
+    _observations: dict[int, Observation] = field(default_factory=dict)
+
+    def add(self, entry: Entry) -> None:
+        seen = entry.observation
+        self._observations[id(seen)] = seen
+        self.calls[kind_of(entry.part.role), id(seen), entry.grads] += 1
+        self.joins.update([*entry.joins, *entry.weight_joins])
+        self.cache_bytes += seen.cache_bytes
+
+    def by_kind(self) -> dict[str, Counts]:
+        found: dict[str, Counts] = {}
+        for (kind, seen, grads), times in self.calls.items():
+            counts = self._observations[seen].total(grads) * times
+            found[kind] = found.get(kind, Counts()) + counts
+        for join, times in self.joins.items():
+            found["residual"] = found.get("residual", Counts()) + addition(*join) * times
+        return {kind: counts for kind, counts in found.items() if counts != Counts()}
 
 
-def _from_nothing(subject: Subject, tokens: int, kv_dtype: str) -> tuple[Cache, Walked[None]]:
-    """One sequence of so many tokens through an empty cache, and the source where one is read."""
-    cache = subject.module.make_cache(1, tokens, dtype_of(kv_dtype), META)
-    source = 1 if subject.reads_source else None
-
-    def run_only(run: Run, layer: Block | None) -> None:
-        run()
-
-    return cache, walk(subject, Step(1, tokens, source, cache), run_only)
+_KINDS = {
+    **dict.fromkeys(("norm", "norm_out", "norm_post", "final_norm"), "norm"),
+    **dict.fromkeys(("enter", "read", "write", "leave", "sum"), "residual"),
+    "embed": "embedding",
+    "head": "head",
+    "loss": "loss",
+}
 
 
-def _written(piece: Piece[None], cache: Cache, longest: int | None) -> tuple[int, int]:
-    """Bytes that a piece wrote into an empty cache: all of them, and those that no window will let go."""
-    if piece.layer is None or not piece.cached:
-        return 0, 0
-    written = [written for slot in slots(piece.layer) for written in cache.views[slot].written()]
-    for_ever = [w for w in written if w.full is None or (longest is not None and w.full >= longest)]
-    return sum(w.nbytes for w in written), sum(w.nbytes for w in for_ever)
+def kind_of(role: Role) -> str:
+    """What a part counts as in a breakdown: embedding, norm, attention, feedforward, residual, head or loss.
 
-
-def _rate(amounts: Iterable[tuple[int, int]], tokens: int) -> Rate:
-    opened, full = (Fraction(sum(column), tokens) for column in zip(*amounts, strict=True))
-    return Rate(_number(opened), _number(full))
-
-
-def _number(value: Fraction) -> float:
-    """The same number, as an int where it is one."""
-    return value.numerator if value.denominator == 1 else float(value)
-
-
-def _held(piece: Piece[list[Row]], cache: Cache) -> int:
-    """Bytes that the cache holds for the attentions of a piece."""
-    if piece.layer is None or not piece.cached:
-        return 0
-    return sum(cache.views[slot].held().total for slot in slots(piece.layer))
-
-
-def slots(layer: Block) -> list[int]:
-    """Places in the cache that a layer uses."""
-    wirings = [wiring for part in layer.parts() for wiring in part.wirings]
-    return [wiring.slot for wiring in wirings if "cache" in wiring.names]
+    Dropout counts with the sublayer whose output it acts on, an addition of gradients as residual.
+    """
+    if role.name in ("branch", "dropout"):
+        return "attention" if role.sublayer == "cross_attention" else role.sublayer
+    return _KINDS[role.name]
 
 
 def length(value: int | None) -> int:

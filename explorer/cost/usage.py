@@ -2,83 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
 import torch
 from torch import nn
 
-from explorer.assembly.block import Block
 from explorer.assembly.model import Model
 from explorer.assembly.position import Position
 from explorer.assembly.positions import embeds
 from explorer.cost.active import active_parameters
 from explorer.cost.failures import understood
-from explorer.cost.walk import Run, Step, Subject, walk
+from explorer.cost.observation import Observations, Step, run
+from explorer.cost.subject import Subject, numel
+from explorer.cost.tape import Entry
+from explorer.cost.walk import walk
 
-Uses = tuple[int | None, str | None]  # how many, or None and why that is not known
+Uses = tuple[int | None, str | None]
+"""How many, or None and why that is not known."""
 
-
-def active(subject: Subject) -> Uses:
-    """Parameters that one token uses, or None and why that is not known.
-
-    Raises: PluginError where a component's code fails.
-    """
-    with understood(subject) as trouble:
-        return _whole(subject) if _layers_share(subject) else _summed(subject)
-    return None, trouble.reason
+_RESIDUAL = frozenset({"read", "write"})
+_OUTSIDE = frozenset({"embed", "head"})
 
 
-def _summed(subject: Subject) -> Uses:
-    """Layer by layer: those that do the same are looked at once, for each has weights of its own."""
-    others: list[Run] = []
+@dataclass
+class Usages:
+    """What one token uses of each component that was looked at."""
 
-    def look(run: Run, layer: Block | None) -> Uses:
-        if layer is not None:
-            return active_parameters(layer, run)
-        others.append(run)
-        run()
-        return 0, None
+    _seen: dict[Hashable, Uses] = field(default_factory=dict)
 
-    pieces = walk(subject, _one_token(subject), look).pieces
-    unknown = next((piece.seen[1] for piece in pieces if piece.seen[0] is None), None)
-    # Embedding, norms and head may share weights (a tied table): they are looked at together.
+    def of(self, subject: Subject, observations: Observations) -> Uses:
+        """Parameters of a subject that one token uses, or None and why that is not known.
+
+        Raises: PluginError where a component's code fails.
+        """
+        with understood(subject.label) as trouble:
+            step = Step(1, 1, 1 if subject.reads_source else None)
+            entries = walk(subject, step, observations).entries
+            if subject.entangled:
+                return _with_tables(subject, [_together(subject.module, entries)])
+            return _with_tables(subject, [self.group(group) for group in groups_of(entries)])
+        return None, trouble.reason
+
+    def group(self, entries: Sequence[Entry]) -> Uses:
+        """What one token uses in some calls of one component."""
+        key = tuple((entry.part.key, entry.observation.inputs) for entry in entries)
+        if key not in self._seen:
+            self._seen[key] = _together(_owners(entries), entries)
+        return self._seen[key]
+
+
+def groups_of(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Calls of one component, which count together; embedding and head too, for they may share a table."""
+    groups: dict[Hashable, list[Entry]] = {}
+    entered: list[Entry] = []
+    for entry in entries:
+        role = entry.part.role
+        if role.name == "enter":
+            entered.append(entry)
+        elif role.name in _RESIDUAL:
+            # A state is entered by the residual of the first site.
+            groups.setdefault((role.stack, role.layer, role.sublayer), []).extend([*entered, entry])
+            entered.clear()
+        elif entry.part.modules:
+            groups.setdefault("outside" if role.name in _OUTSIDE else role, []).append(entry)
+    return list(groups.values())
+
+
+def _owners(entries: Sequence[Entry]) -> nn.ModuleList:
+    """Whose parameters these calls use: a sublayer's own (positions are the stack's), all of embedding and head."""
+    inside = entries[0].part.role.name not in _OUTSIDE
+    modules = [module for entry in entries for module in (entry.part.modules[:1] if inside else entry.part.modules)]
+    return nn.ModuleList({id(module): module for module in modules}.values())
+
+
+def _together(owner: nn.Module, entries: Sequence[Entry]) -> Uses:
+    def all_of_them() -> object:
+        # The entry's own part: the one that was observed may be of another layer.
+        return [run(entry.part, entry.observation.inputs, entry.observation.step) for entry in entries]
+
     with torch.no_grad():
-        rest, reason = active_parameters(subject.module, lambda: [run() for run in others])
-    if rest is None or unknown is not None:
-        return None, unknown or reason
-    layers = sum((piece.seen[0] or 0) * piece.times for piece in pieces)
-    return rest + layers + _position_tables(subject), None
+        return active_parameters(owner, all_of_them)
 
 
-def _whole(subject: Subject) -> Uses:
-    """All layers in one pass, for weights that several of them use."""
-    step = _one_token(subject, merge=False)
-    used, reason = active_parameters(subject.module, lambda: walk(subject, step, lambda run, layer: run()))
-    return (None, reason) if used is None else (used + _position_tables(subject), None)
-
-
-def _one_token(subject: Subject, merge: bool = True) -> Step:
-    return Step(1, 1, 1 if subject.reads_source else None, merge=merge)
-
-
-def _layers_share(subject: Subject) -> bool:
-    layers = [layer for stack in _stacks(subject) for layer in stack]
-    return sum(numel(layer) for layer in layers) > numel(nn.ModuleList(layers))
-
-
-def _stacks(subject: Subject) -> list[nn.ModuleList]:
-    module = subject.module
-    stacks = [module.encoder, module.stack] if isinstance(module, Model) else [module.stack]
-    return [stack.layers for stack in stacks if stack is not None]
+def _with_tables(subject: Subject, uses: Sequence[Uses]) -> Uses:
+    unknown = next((reason for used, reason in uses if used is None), None)
+    if unknown is not None:
+        return None, unknown
+    return sum(used or 0 for used, _ in uses) + _position_tables(subject), None
 
 
 def _position_tables(subject: Subject) -> int:
     """Parameters of positions that act inside attention: tables of the stack, which count whole and once."""
     if not isinstance(subject.module, Model):
         return 0
-    stacks = [stack for stack in (subject.module.encoder, subject.module.stack) if stack is not None]
-    positions = [p for stack in stacks for p in stack.positions if isinstance(p, Position) and not embeds(type(p))]
-    return sum(numel(position) for position in positions)
-
-
-def numel(module: nn.Module) -> int:
-    """Distinct parameters of a module."""
-    return sum(parameter.numel() for parameter in module.parameters())
+    positions = [p for stack in subject.stacks for p in stack.positions if isinstance(p, Position)]
+    return sum(numel(position) for position in positions if not embeds(type(position)))

@@ -9,7 +9,7 @@ from explorer.blueprint.blueprint import Blueprint
 from explorer.blueprint.combinations import DEFAULT_LIMIT
 from explorer.blueprint.plan import ModelPlan
 from explorer.cost.counting import settle
-from explorer.cost.parts import parts_of
+from explorer.cost.subject import blocks_of
 from explorer.errors import ExplorerError, PluginError, RefusedError
 
 
@@ -40,7 +40,7 @@ def _refusal(plan: ModelPlan, blueprint: Blueprint) -> ExplorerError | None:
     try:
         if plan.whole:
             build_model(plan)
-        for part in parts_of(plan):
+        for part in blocks_of(plan):
             build_block(plan, part.label)
         settle(plan, blueprint.workloads)
     except (RefusedError, PluginError) as error:

@@ -8,6 +8,7 @@ from typing import Any
 from explorer.blueprint.combinations import Combination
 from explorer.blueprint.resolved import resolved
 from explorer.cost.costs import Cost, Counted, Params
+from explorer.cost.rows import Counts
 
 _MEMORY = ("weights", "gradients", "optimizer", "activations", "peak", "inference_peak")
 
@@ -47,22 +48,22 @@ def _params(params: Params) -> dict[str, Any]:
 
 
 def _cost(cost: Cost) -> dict[str, Any]:
-    spread = cost.varies_by_layer
+    spread, counts = cost.varies_by_layer, cost.counts
     return {
         "workload": cost.workload.to_dict(),
         "scope": cost.scope,
         "name": cost.name,
         "matmul_flops": cost.matmul_flops,
         "matmul_flops_exact": cost.matmul_flops_exact,
-        # Element-wise work, bytes moved and memory are not counted in this version: null is not 0.
-        "elementwise_ops": None,
-        "moved_bytes": None,
-        "fused_bytes": None,
+        "elementwise_ops": None if counts is None else counts.elementwise_ops,
+        "moved_bytes": None if counts is None else counts.moved_bytes,
+        "fused_bytes": None if counts is None else counts.fused_bytes,
+        "arithmetic_intensity": None if counts is None else _intensity(counts),
         "weight_bytes": cost.weight_bytes,
         "kv_bytes_per_token": cost.kv.per_token,
         "kv_bytes_per_token_full_windows": cost.kv.per_token_full,
         "kv_cache_bytes": cost.kv.cache,
-        "kernels": None,
+        "kernels": None if counts is None else counts.kernels,
         "incomplete": list(cost.incomplete),
         "notes": list(cost.notes),
         **({"varies_by_layer": list(spread)} if spread else {}),
@@ -70,3 +71,8 @@ def _cost(cost: Cost) -> dict[str, Any]:
         "latencies": [],
         "latency": None,
     }
+
+
+def _intensity(counts: Counts) -> float | None:
+    """FLOPs of matrix products for each byte moved; None where nothing moves."""
+    return counts.matmul_flops / counts.moved_bytes if counts.moved_bytes else None

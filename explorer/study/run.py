@@ -15,7 +15,7 @@ from explorer.blueprint.load import load
 from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.workload import DEFAULT_TOKENS
 from explorer.cost.counting import count
-from explorer.cost.parts import longest
+from explorer.cost.subject import longest
 from explorer.errors import PluginError, RefusedError
 from explorer.latency.device import resolve_device
 from explorer.latency.effort import effort_for

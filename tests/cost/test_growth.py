@@ -8,7 +8,7 @@ import pytest
 
 import explorer
 from explorer.blueprint.workload import Workload
-from explorer.cost import observing
+from explorer.cost import growth
 from explorer.cost.costs import KvBytes
 from explorer.cost.counting import count
 
@@ -111,17 +111,17 @@ def test_a_position_table_that_ends_early(table: int, full: float) -> None:
 
 
 def test_a_period_is_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One step of a token shows how long the period is, one of the whole period how much is written."""
+    """One step of a token shows how long the period of an attention is, one of its period how much it writes."""
     steps: list[int] = []
-    walk = observing.walk
+    fill = growth.fill
 
-    def counting(subject: Any, step: Any, look: Any) -> Any:
-        steps.append(step.tokens)
-        return walk(subject, step, look)
+    def counting(part: Any, inputs: Any, cache: Any, tokens: int, source: int | None) -> None:
+        steps.append(tokens)
+        fill(part, inputs, cache, tokens, source)
 
-    monkeypatch.setattr(observing, "walk", counting)
+    monkeypatch.setattr(growth, "fill", counting)
     kv(FLASH)
-    assert sorted(steps) == [1, 8, 128]
+    assert sorted(steps) == [1, 1, 1, 4, 128]  # a window, a ratio of 4, a ratio of 128
 
 
 def test_a_table_holds_whole_and_broken_rates() -> None:

@@ -1,0 +1,148 @@
+"""One pass through all rows of a study: its flows, and what each group of components adds in each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Generic
+
+from explorer.blueprint.plan import ModelPlan
+from explorer.blueprint.varied import Places, Varied
+from explorer.cost.failures import understood
+from explorer.cost.observation import Step
+from explorer.cost.subject import Subject, Subjects, blocks_of
+from explorer.cost.sweep.cells import BranchCell, NormCell, OutsideCell, Refused
+from explorer.cost.sweep.flow import OUTSIDE, Flow, Group
+from explorer.cost.sweep.outside import outside_term
+from explorer.cost.sweep.study import Cell, Study
+from explorer.cost.sweep.terms import Differs, Look, Term, V
+from explorer.cost.walk import walk
+from explorer.errors import PluginError, RefusedError
+
+FLOW_FIELDS = ("dim", "residual", "placement", "dropout")
+"""What decides, with the structure and the step, how a pass flows."""
+
+StepOf = Callable[[Subject], "Step | None"]
+"""The pass that a model, or a block alone, makes; None: it does not run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Flows:
+    """The pass of a model, or one of each block where there is no model. refused: why there is none."""
+
+    flows: tuple[Flow, ...] = ()
+    refused: str | None = None
+
+
+@dataclass(eq=False)
+class Passed(Generic[V]):
+    """Flows at each place, what residuals add, and what each group adds."""
+
+    flows: Varied[Flows]
+    own: Varied[Mapping[Any, V]]
+    terms: Mapping[Group, Varied[Term[V]]]
+
+
+@dataclass(eq=False)
+class Passes:
+    """Makes passes through the rows of a study that are alive.
+
+    alive: at each place the place itself, or the number of places (see `marked`). steps: what else than the fields of
+    a blueprint decides the step.
+    """
+
+    study: Study
+    alive: Places
+    steps: Sequence[Varied[Any]]
+    step_of: Callable[..., Step | None]
+    _classes: dict[Group, dict[Any, Any]] = field(default_factory=dict)
+
+    def flows(self) -> Varied[Flows]:
+        """A flow for each way in which a pass may flow, as far as is known."""
+        study = self.study
+        cells = study.rows.space.cells(FLOW_FIELDS)
+        classes = [Varied.map(partial(self._class, group), cells) for group, cells in study.cells.items()]
+        numbered = Varied(tuple(range(len(cells.values))), cells.codes, cells.shape)
+        keys = Varied.map(lambda *key: key, study.structure, numbered, *self.steps, *classes)
+        made = [
+            Flows() if place is None else self._flow(place, key[2 : 2 + len(self.steps)])
+            for key, place in zip(keys.values, keys.firsts(self.alive), strict=True)
+        ]
+        return Varied(tuple(made), keys.codes, keys.shape)
+
+    def through(self, look: Look[V]) -> Passed[V]:
+        """What one pass costs in all rows."""
+        while True:
+            flows = self.flows()
+            own = Varied.map(lambda found: _own(look, found), flows, key=id)
+            differing: list[Differs] = []
+            terms = {
+                group: Varied.map(partial(self._term, look, group, differing), flows, cells, key=id)
+                for group, cells in self.study.cells.items()
+            }
+            if not differing:
+                return Passed(flows, own, terms)
+            for found in differing:
+                known = self._classes.setdefault(found.group, {})
+                known[found.key] = (known.get(found.key, 0), found.answer)
+
+    def _class(self, group: Group, cell: Cell) -> Any:
+        """Equal for cells that leave the flow as it is."""
+        if not isinstance(cell, BranchCell | NormCell | OutsideCell):
+            return None
+        known = self._classes.get(group, {}).get(cell.key, 0)
+        return known, isinstance(cell, NormCell) and cell.module is None
+
+    def _term(self, look: Look[V], group: Group, differing: list[Differs], flows: Flows, cell: Cell) -> Term[V]:
+        nothing = Term(look.nothing, look.nothing)
+        if isinstance(cell, Refused) or cell is None:
+            return nothing
+        flow = next((flow for flow in flows.flows if group in flow.groups or group == OUTSIDE), None)
+        if flow is None:
+            return nothing
+        try:
+            with understood(flow.label) as trouble:
+                try:
+                    return _looked(look, group, flow, cell)
+                except Differs as found:
+                    differing.append(found)
+                    return nothing
+            return replace(nothing, failure=trouble.reason)
+        except (RefusedError, PluginError) as error:
+            return replace(nothing, refused=Refused.by(error).reason)
+
+    def _flow(self, place: int, steps: Sequence[Any]) -> Flows:
+        plan = self.study.rows.space.plan(place)
+        try:
+            return Flows(tuple(self._walked(plan, steps)))
+        except (RefusedError, PluginError) as error:
+            return Flows(refused=Refused.by(error).reason)
+
+    def _walked(self, plan: ModelPlan, steps: Sequence[Any]) -> list[Flow]:
+        study = self.study
+        subjects = Subjects(plan, study.bench.workshops)
+        if plan.whole:
+            found: list[tuple[Subject, tuple[str, str] | None]] = [(subjects.model(study.dtype), None)]
+        else:
+            blocks = blocks_of(plan)
+            found = [(subjects.block(block, study.dtype), (block.stack.name, block.name)) for block in blocks]
+        flows = []
+        for subject, block in found:
+            step = self.step_of(subject, *steps)
+            if step is not None:
+                entries = walk(subject, step, study.bench.observations).entries
+                flows.append(Flow(plan, step, entries, block, tuple(steps)))
+        return flows
+
+
+def _looked(look: Look[V], group: Group, flow: Flow, cell: BranchCell | NormCell | OutsideCell) -> Term[V]:
+    return outside_term(look, flow, cell) if isinstance(cell, OutsideCell) else look.group(group, flow, cell)
+
+
+def _own(look: Look[V], flows: Flows) -> Mapping[Any, V]:
+    sums: dict[Any, V] = {None: look.nothing}
+    for flow in flows.flows:
+        for block, cost in look.own(flow).items():
+            sums[block] = sums[block] + cost if block in sums else cost
+    return sums

@@ -1,0 +1,143 @@
+"""What a sweep found, row by row: the same as `count` says of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from explorer.assembly.construction import dtype_of
+from explorer.blueprint.varied import Varied
+from explorer.blueprint.workload import STORED_BYTES, Workload
+from explorer.cost.costs import BlockParams, Cost, Counted, KvBytes, Params
+from explorer.cost.growth import Rate
+from explorer.cost.rows import Counts
+from explorer.cost.sweep.passes import Flows, Passed
+from explorer.cost.sweep.structure import Shape, Stacked, Structure
+from explorer.cost.sweep.sweep import SIZED, Sweep
+from explorer.cost.sweep.tables import Tables, tables
+from explorer.cost.sweep.terms import V
+from explorer.cost.sweep.values import Amount, Size, Use
+from explorer.cost.usage import groups_of
+
+Block = tuple[str, str]
+
+
+@dataclass(eq=False)
+class Results:
+    """The rows of a sweep that are counted together."""
+
+    sweep: Sweep
+
+    def counted(self, place: int) -> Counted:
+        """What `count` returns for the plan of a place."""
+        structure = self._study.structure.at(place)
+        costs = [cost for index in range(len(self.sweep.workloads)) for cost in self._costs(index, structure, place)]
+        return Counted(self.params(structure, place), tuple(costs))
+
+    def params(self, structure: Structure, place: int) -> Params:
+        sizes = self.sweep.sizes()
+        blocks = tuple(
+            BlockParams(label(stack, block), times, _layer(sizes, (stack.name, block.name), place, Size()).params)
+            for stack, block, times in structure.blocks()
+        )
+        if structure.whole:
+            held = self.tables.at(place)
+            size = _whole(sizes, place) + held.size
+            used, reason = self._used(place)
+            used = None if used is None else used + held.numel
+            return Params(blocks, size.params, used, reason, size.repeated)
+        if len(blocks) > 1:
+            return Params(blocks, None, None, "there are several blocks and no model: write `layers`", 0)
+        return Params(blocks, None, *self._used(place), 0)
+
+    def _used(self, place: int) -> tuple[int | None, str | None]:
+        """What one token uses, tables of positions apart."""
+        uses = self.sweep.uses
+        return (self.own_uses.at(place) + _sum((term.at(place).whole for term in uses.terms.values()), Use())).uses
+
+    def _costs(self, index: int, structure: Structure, place: int) -> Iterator[Cost]:
+        workload = self.sweep.settled[index].at(place)
+        assert isinstance(workload, Workload), workload
+        amounts, rates = self.sweep.amounts[index], self.sweep.rates[index]
+        sizes, joins = self.sweep.sizes(workload.dtype), self.joins[index].at(place).joins or {}
+        for stack, block, _ in structure.blocks():
+            this = stack.name, block.name
+            amount = _layer(amounts, this, place, Amount()) + joins.get(this, Amount())
+            rate = _layer(rates, this, place, Rate())
+            size = _layer(sizes, this, place, Size())
+            yield _cost(workload, "block", label(stack, block), amount, rate, size)
+        if structure.whole:
+            amount = _whole(amounts, place) + joins.get(None, Amount())
+            size = _whole(sizes, place) + self.tables_in(workload.dtype).at(place).size
+            yield _cost(workload, "model", "model", amount, _whole(rates, place), size)
+
+    @cached_property
+    def own_uses(self) -> Varied[Use]:
+        usages = self.sweep.bench.usages
+
+        def own(flows: Flows) -> Use:
+            groups = [group for flow in flows.flows for group in groups_of(flow.own)]
+            return _sum((Use(usages.group(group)) for group in groups), Use())
+
+        return Varied.map(own, self.sweep.uses.flows)
+
+    @property
+    def _study(self) -> Any:
+        return self.sweep.study()
+
+    @cached_property
+    def tables(self) -> Varied[Tables]:
+        return self.tables_in(SIZED)
+
+    def tables_in(self, dtype: str) -> Varied[Tables]:
+        """The tables of positions that act in attention, with parameters of a dtype."""
+        return tables(self.sweep.study(dtype), self.sweep.sizes(dtype).flows, self.sweep.bench.observations)
+
+    @cached_property
+    def joins(self) -> list[Varied[Tables]]:
+        """For each workload the tables with what their gradients take."""
+        pairs = zip(self.sweep.workloads, self.sweep.amounts, strict=True)
+        return [tables(self.sweep.study(w.dtype), passed.flows, self.sweep.bench.observations) for w, passed in pairs]
+
+
+def label(stack: Stacked, block: Shape) -> str:
+    return f"{stack.name}.{block.name}" if stack.name else block.name
+
+
+def _cost(workload: Workload, scope: str, name: str, amount: Amount, rate: Rate, size: Size) -> Cost:
+    counts = amount.counts
+    notes = (f"matmul_flops_exact: {counts.exact_reason}",) if counts.exact_reason else ()
+    kv = KvBytes(_number(rate.opened), _number(rate.full), amount.cache_bytes)
+    by_kind = {kind: counts for kind, counts in amount.by_kind.items() if counts != Counts()}
+    return Cost(workload, scope, name, counts, weight_bytes(size, workload), kv, by_kind, notes)
+
+
+def weight_bytes(size: Size, workload: Workload) -> int:
+    """Bytes of weights: those of the workload's dtype as `weight_dtype` says, others as they are."""
+    stored, own = STORED_BYTES[workload.weight_dtype or workload.dtype], dtype_of(workload.dtype)
+    return sum(numel * (stored if dtype == own else dtype.itemsize) for dtype, numel in size.by_dtype.items())
+
+
+def _whole(passed: Passed[V], place: int) -> V:
+    own: V = passed.own.at(place)[None]
+    return _sum((term.at(place).whole for term in passed.terms.values()), own)
+
+
+def _layer(passed: Passed[V], block: Block, place: int, nothing: V) -> V:
+    own: V = passed.own.at(place).get(block, nothing)
+    return _sum((term.at(place).layer for group, term in passed.terms.items() if group.of == block), own)
+
+
+def _sum(values: Any, start: V) -> V:
+    total = start
+    for value in values:
+        total = total + value
+    return total
+
+
+def _number(value: Fraction) -> float:
+    """The same number, as an int where it is one."""
+    return value.numerator if value.denominator == 1 else float(value)

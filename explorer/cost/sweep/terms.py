@@ -1,0 +1,136 @@
+"""What the components of one group add to the cost of a pass, for each flow and each component that may stand there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from explorer.cost.observation import Observations
+from explorer.cost.part import Role
+from explorer.cost.parts import Parts
+from explorer.cost.sweep.cells import BranchCell, NormCell, OutsideCell
+from explorer.cost.sweep.flow import Answer, Asked, Flow, Group, Place
+from explorer.cost.tape import Entry, Joined
+
+
+class Addable(Protocol):
+    """What can be summed, and taken several times."""
+
+    def __add__(self, other: Any) -> Any: ...
+    def __mul__(self, times: int) -> Any: ...
+
+
+V = TypeVar("V", bound=Addable)
+
+
+@dataclass(frozen=True)
+class Term(Generic[V]):
+    """What a group adds to the whole pass, and to the last layer of its block, where it is of one.
+
+    refused: why the component cannot be there. failure: why it cannot be observed.
+    """
+
+    whole: V
+    layer: V
+    refused: str | None = None
+    failure: str | None = None
+
+
+class Differs(Exception):
+    """A component answers otherwise than the flow expects: it belongs to another flow."""
+
+    def __init__(self, group: Group, key: object, answer: object):
+        super().__init__(group)
+        self.group, self.key, self.answer = group, key, answer
+
+
+@dataclass(frozen=True)
+class Look(Generic[V]):
+    """Looks at components in flows.
+
+    nothing: what no call costs. call: what one call costs. join: what an addition of two gradients costs. outside: what
+    the calls of embedding and head cost together; None: the sum of the calls.
+    """
+
+    observations: Observations
+    nothing: V
+    call: Callable[[Entry, Flow], V]
+    join: Callable[[Joined], V]
+    outside: Callable[[Sequence[Entry], OutsideCell], V] | None = None
+
+    def own(self, flow: Flow) -> dict[tuple[str, str] | None, V]:
+        """What residuals and additions of gradients cost: in all (None), and in the last layer of each block."""
+        sums: dict[tuple[str, str] | None, V] = {None: self.nothing}
+        for entry in flow.own:
+            self._add(sums, flow, entry.part.role, self.call(entry, flow))
+        for entry in flow.entries:
+            for join in entry.joins:
+                self._add(sums, flow, entry.part.role, self.join(join))
+        return sums
+
+    def _add(self, sums: dict[tuple[str, str] | None, V], flow: Flow, role: Role, cost: V) -> None:
+        sums[None] = sums[None] + cost
+        block = role.stack, role.block
+        if role.layer is not None and flow.last[block] == role.layer:
+            sums[block] = sums.get(block, self.nothing) + cost
+
+    def group(self, group: Group, flow: Flow, cell: BranchCell | NormCell | None) -> Term[V]:
+        """What a component costs in all its calls of a flow.
+
+        Raises: Differs.
+        """
+        whole, layer = self.nothing, self.nothing
+        calls = flow.groups.get(group)
+        if calls is None or cell is None:
+            return Term(whole, layer)
+        last = None if group.of is None else flow.last[group.of]
+        for asked, places in calls.places.items():
+            for entry, times, here in self._calls(group, flow, cell, asked, places, last):
+                answer = Answer.of(entry.observation, entry.grads)
+                if answer != calls.answers[asked]:
+                    raise Differs(group, cell.key, answer)
+                cost = self.call(entry, flow)
+                whole, layer = whole + cost * times, layer + cost * here
+        return Term(whole, layer)
+
+    def _calls(
+        self,
+        group: Group,
+        flow: Flow,
+        cell: BranchCell | NormCell,
+        asked: Asked,
+        places: Sequence[Place | None],
+        last: int | None,
+    ) -> Iterator[tuple[Entry, int, int]]:
+        """Distinct calls, each with how often it is made, and how often in the last layer."""
+        here = sum(place is not None and place[0] == last for place in places)
+        if isinstance(cell, NormCell) or "site" not in cell.chosen.picks:
+            yield call(self.observations, group, flow, cell, asked), len(places), here
+            return
+        for place in places:
+            at = call(self.observations, group, flow, cell, asked, place)
+            yield at, 1, int(place is not None and place[0] == last)
+
+
+def call(
+    observations: Observations,
+    group: Group,
+    flow: Flow,
+    cell: BranchCell | NormCell,
+    asked: Asked,
+    place: Place | None = None,
+) -> Entry:
+    """One call of a component as a flow asks for it; place: for a component that is another at each site."""
+    parts, step = Parts(observations.kind), asked.step
+    if isinstance(cell, NormCell):
+        assert cell.module is not None, "a norm that is none is not called"
+        part = parts.norm(Role(group.stack, asked.role, group.block), cell.module, cell.chosen)
+        inputs: Any = asked.x.make()
+    else:
+        role = Role(group.stack, "branch", group.block, group.sublayer)
+        branch = cell.branch if place is None else cell.at(flow.site(group.stack, place))
+        part = parts.branch(role, branch, cell.chosen, cached=step.held is not None)
+        inputs = asked.inputs(branch.wiring.names, flow.plan.vocab is not None)
+    seen, tensors = observations.of(part, inputs, step)
+    return Entry(part, seen, tensors, [], asked.grads)
