@@ -86,6 +86,11 @@ class Cost:
         return () if self.counts is None else tuple(f"{op} x{calls}" for op, calls in self.counts.incomplete)
 
 
+def incomplete_text(counts: Counts) -> str:
+    """`Cost.incomplete` on one line."""
+    return "; ".join(f"{op} x{calls}" for op, calls in counts.incomplete)
+
+
 @dataclass(frozen=True)
 class Counted:
     """Everything counted for one plan."""

@@ -75,7 +75,7 @@ class Growths:
 
     def rate(self, entry: Entry, dtype: torch.dtype, longest: int | None) -> Rate:
         """How what one attention keeps grows; for `longest` see `of`."""
-        key = entry.part.key, entry.observation.inputs, dtype, longest
+        key = entry.observation.part.key, entry.observation.inputs, dtype, longest
         if key not in self._rates:
             self._rates[key] = _observed(entry, dtype, longest)
         return self._rates[key]

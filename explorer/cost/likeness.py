@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from explorer.assembly.block import Block
 from explorer.assembly.wiring import Wiring
 
 _PLAIN = (bool, int, float, str, bytes, range, Fraction, type(None))
@@ -29,9 +28,16 @@ def likeness(module: nn.Module) -> Hashable:
     return type(module), attributes, tensors, children
 
 
-def shares(layer: Block) -> bool:
-    """Whether a layer reads or writes what other layers share, so that its place matters."""
-    return any("shared" in wiring.names for part in layer.parts() for wiring in part.wirings)
+def family(alike: Hashable) -> Hashable:
+    """A likeness without its floating-point numbers, but for 0 and 1, with which code may leave something out.
+
+    Modules of one family do the same as a rule: by depth only a factor differs, or an epsilon.
+    """
+    if not isinstance(alike, tuple):
+        return alike
+    if len(alike) == 2 and alike[0] is float:
+        return float, alike[1] if alike[1] in (0.0, 1.0) else None
+    return tuple(map(family, alike))
 
 
 def _value(value: Any) -> Hashable:

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from explorer.assembly.cache import Cache
-from explorer.cost.likeness import likeness
-from explorer.cost.part import Inputs, Part
+from explorer.cost.lies import Lies
+from explorer.cost.likeness import family, likeness
+from explorer.cost.modes import in_mode
+from explorer.cost.part import Inputs, Kind, Part, family_of
 from explorer.cost.rows import Counts
+from explorer.cost.storages import address
 from explorer.cost.trace import Trace
 from explorer.cost.trees import Like, Tree, put_together, take_apart
 from explorer.cost.watched import WatchedCache
@@ -69,7 +72,8 @@ class Observation:
     """One part on inputs of one kind.
 
     places: for each tensor of the result its place among the inputs, where it is one of them, or behind those its place
-    among the new ones. fresh: what the new ones are like. cache_bytes: held for the part after the step.
+    among the new ones. fresh: what the new ones are like. cache_bytes: held for the part after the step. lies: where
+    the new ones lie.
     """
 
     part: Part
@@ -80,6 +84,7 @@ class Observation:
     places: tuple[int, ...]
     fresh: tuple[Like, ...]
     cache_bytes: int
+    lies: Lies
     _backward: dict[Grads, Backward] = field(default_factory=dict)
 
     def total(self, grads: Grads | None) -> Counts:
@@ -103,8 +108,10 @@ class Observations:
 
     rules: Rules = field(default_factory=dict)
     _seen: dict[Hashable, Observation] = field(default_factory=dict)
-    _kinds: dict[Hashable, int] = field(default_factory=dict)
-    _kind_of: dict[int, tuple[nn.Module, int]] = field(default_factory=dict)
+    _alike: dict[Hashable, list[Observation]] = field(default_factory=dict)
+    _kinds: dict[Hashable, Kind] = field(default_factory=dict)
+    _families: dict[Hashable, int] = field(default_factory=dict)
+    _kind_of: dict[int, tuple[nn.Module, Kind]] = field(default_factory=dict)
 
     def of(self, part: Part, inputs: object, step: Step) -> tuple[Observation, list[Tensor]]:
         """What a part does to a tree of inputs, and the tensors of that tree."""
@@ -112,17 +119,37 @@ class Observations:
         likes = tuple(map(Like.of, tensors))
         key = part.key, tree, likes, step.train, (step.held, part.filling) if part.cached else None
         if key not in self._seen:
-            self._seen[key], _ = _Look(part, (tree, likes), step, self.rules).run(None)
+            self._seen[key] = self._look(part, key, (tree, likes), step)
         return self._seen[key], tensors
 
-    def kind(self, module: nn.Module | None) -> int:
+    def _look(self, part: Part, key: tuple[Hashable, ...], inputs: Inputs, step: Step) -> Observation:
+        """Look at a part, unless two that differ from it in floating-point numbers only were seen to do the same."""
+        alike = self._alike.setdefault((family_of(part.key), *key[1:]), [])
+        if len(alike) >= 2 and all(_same(alike[0], other) for other in alike[1:]):
+            return alike[0]
+        seen, _ = _Look(part, inputs, step, self.rules).run(None)
+        alike.append(seen)
+        return seen
+
+    def kind(self, module: nn.Module | None) -> Kind:
         """Equal for modules that do the same to inputs that are alike."""
         if module is None:
-            return -1
+            return Kind(-1)
         if id(module) not in self._kind_of:
-            kind = self._kinds.setdefault(likeness(module), len(self._kinds))
-            self._kind_of[id(module)] = module, kind  # kept, so that no other module gets its id
+            alike = likeness(module)
+            if alike not in self._kinds:
+                relatives = self._families.setdefault(family(alike), len(self._families))
+                self._kinds[alike] = Kind(len(self._kinds), relatives)
+            self._kind_of[id(module)] = module, self._kinds[alike]  # kept, so that no other module gets its id
         return self._kind_of[id(module)][1]
+
+
+def _same(one: Observation, other: Observation) -> bool:
+    """Whether two parts did the same, as far as both were looked at."""
+    whole = (one.result, one.places, one.fresh, one.cache_bytes, one.lies)
+    both = one._backward.keys() & other._backward.keys()
+    alike = all(one._backward[grads] == other._backward[grads] for grads in both)
+    return bool(both) and alike and whole == (other.result, other.places, other.fresh, other.cache_bytes, other.lies)
 
 
 @dataclass
@@ -138,11 +165,11 @@ class _Look:
         """Forward, then backward from `grads`, or where they are None from the usual ones."""
         part, (tree, likes) = self.part, self.inputs
         tensors = [like.make() for like in likes]
-        kept = self.cache() if part.cached else None
+        kept = filled_cache(part, self.inputs, self.step) if part.cached else None
         view = None if kept is None else kept.views[0]
         storages: Set[int] = frozenset() if kept is None else kept.storages
         trace = Trace(weights=part.constants, cache=storages, rules=self.rules)
-        with torch.set_grad_enabled(self.step.train), trace:
+        with in_mode(part, self.step.train), torch.set_grad_enabled(self.step.train), trace:
             inputs = put_together(tree, tensors)
             with trace.part(part.role.label):
                 outputs = part.call(inputs, view)
@@ -156,7 +183,9 @@ class _Look:
                 grads = _usual(likes) if self.step.train else (None,) * len(fresh)
             backward = self._backward(trace, tensors, fresh, grads)
         held = 0 if view is None else view.held().total
-        observation = Observation(part, self.inputs, self.step, self.rules, result, places, likes, held)
+        there = storages | {address(constant) for constant in part.constants}
+        lies = Lies.of(fresh, tensors, there)
+        observation = Observation(part, self.inputs, self.step, self.rules, result, places, likes, held, lies)
         observation._backward[grads] = backward
         return observation, backward
 
@@ -177,25 +206,26 @@ class _Look:
             tuple(of.get(id(weight)) is not None for weight in weights),
         )
 
-    def cache(self) -> WatchedCache:
-        """The part's own cache, that holds what the step finds there."""
-        held = self.step.held
-        assert held is not None, "a part that keeps something needs a cache"
-        cache = WatchedCache(1, batch=held.batch, capacity=held.capacity, dtype=held.dtype, device=META)
-        if not held.tokens and held.source is None:
-            return cache
-        empty = cache.timing_mark()
-        # One token at least carries a source's keys and values in; few forwards take none.
-        fill(self.part, self.part.filling or self.inputs, cache, max(held.tokens, 1), held.source)
-        if not held.tokens:
-            empty()
+
+def filled_cache(part: Part, inputs: Inputs, step: Step, device: torch.device | str = META) -> WatchedCache:
+    """A part's own cache, that holds what a step finds there."""
+    held = step.held
+    assert held is not None, "a part that keeps something needs a cache"
+    cache = WatchedCache(1, batch=held.batch, capacity=held.capacity, dtype=held.dtype, device=device)
+    if not held.tokens and held.source is None:
         return cache
+    empty = cache.timing_mark()
+    # One token at least carries a source's keys and values in; few forwards take none.
+    fill(part, part.filling or inputs, cache, max(held.tokens, 1), held.source)
+    if not held.tokens:
+        empty()
+    return cache
 
 
 def run(part: Part, inputs: Inputs, step: Step) -> Any:
     """What a part returns for fresh inputs."""
     tree, likes = inputs
-    view = _Look(part, inputs, step).cache().views[0] if part.cached else None
+    view = filled_cache(part, inputs, step).views[0] if part.cached else None
     return part.call(put_together(tree, [like.make() for like in likes]), view)
 
 
@@ -203,7 +233,7 @@ def run(part: Part, inputs: Inputs, step: Step) -> Any:
 def fill(part: Part, inputs: Inputs, cache: Cache, tokens: int, source: int | None) -> None:
     """Put so many tokens, and a source where one is read, through a part into its cache; all else as in `inputs`."""
     tree, likes = inputs
-    given = put_together(tree, [like.make() for like in likes])
+    given = put_together(tree, [like.make(cache.device or META) for like in likes])
     x: Tensor = given["x"]
     given["x"] = x.new_empty((cache.batch, tokens, x.shape[-1]))
     if isinstance(given.get("ids"), Tensor):

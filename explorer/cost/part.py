@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -44,11 +44,27 @@ class Role:
 
 
 @dataclass(frozen=True)
+class Kind:
+    """What modules share that do the same to inputs that are alike; family: see `likeness.family`."""
+
+    number: int
+    family: int = field(default=0, compare=False)
+
+
+def family_of(key: Hashable) -> Hashable:
+    """The key of a part with the families of its modules in place of their kinds."""
+    if isinstance(key, Kind):
+        return "family", key.family
+    return tuple(map(family_of, key)) if isinstance(key, tuple) else key
+
+
+@dataclass(frozen=True)
 class Part:
     """One call. key: equal for parts that do the same to inputs that are alike.
 
     modules: whose parameters it reads. cached: whether it keeps something in a cache. check: raises for (inputs,
     outputs) that break a promise. filling: inputs with which its cache was filled; None: such as it gets now.
+    switched: other modules that do something else in training than in evaluation.
     """
 
     role: Role
@@ -58,6 +74,7 @@ class Part:
     cached: bool = False
     check: Callable[[Any, Any], None] | None = None
     filling: Inputs | None = None
+    switched: tuple[nn.Module, ...] = ()
 
     @property
     def weights(self) -> tuple[Tensor, ...]:

@@ -16,22 +16,22 @@ from explorer.assembly.residual import Residual
 from explorer.assembly.stack import Stack
 from explorer.assembly.sublayer import Branch
 from explorer.assembly.wiring import Wiring
-from explorer.cost.part import Call, Inputs, Part, Role
+from explorer.cost.part import Call, Inputs, Kind, Part, Role
 from explorer.cost.promises import keep_promise
 from explorer.registry.chosen import Chosen
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Makes parts. kind: a number that modules share which do the same to inputs that are alike."""
+    """Makes parts. kind: what modules share that do the same to inputs that are alike."""
 
-    kind: Callable[[nn.Module | None], int]
+    kind: Callable[[nn.Module | None], Kind]
 
     def embed(self, role: Role, stack: Stack, table: Embedding | None, offset: int) -> Part:
         """Token ids, or vectors as they are, with what is added to them; `offset` tokens stand before."""
         modules = tuple(module for module in (table, *stack._position) if module is not None)
         key = *map(self.kind, (table, *stack._position)), stack.dropout, offset
-        return Part(role, ("embed", key), lambda x, view: stack.embed(x, table, offset), modules)
+        return Part(role, ("embed", key), lambda x, view: stack.embed(x, table, offset), modules, switched=(stack,))
 
     def enter(self, role: Role, residual: Residual) -> Part:
         return self._residual(role, residual, lambda x, view: residual.enter(x))

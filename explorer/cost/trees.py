@@ -16,7 +16,10 @@ _PLAIN = (bool, int, float, complex, str, bytes, range, Fraction, torch.dtype, t
 
 @dataclass(frozen=True)
 class Like:
-    """What two tensors must have in common to cost the same: shape, strides, dtype, whether gradients are wanted."""
+    """What two tensors must have in common to cost the same: shape, strides, dtype, whether gradients are wanted.
+
+    The stride of an axis of one element says nothing: it is that of a tensor without gaps.
+    """
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -25,7 +28,8 @@ class Like:
 
     @staticmethod
     def of(tensor: Tensor) -> Like:
-        return Like(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.requires_grad)
+        shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+        return Like(shape, _canonical(shape, stride) if 1 in shape else stride, tensor.dtype, tensor.requires_grad)
 
     @property
     def numel(self) -> int:
@@ -41,6 +45,15 @@ class Like:
         """A fresh tensor like it, a leaf of the graph."""
         fresh = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
         return fresh.requires_grad_(self.grad)
+
+
+def _canonical(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
+    found, gapless = list(stride), 1
+    for axis in reversed(range(len(shape))):
+        if shape[axis] == 1:
+            found[axis] = gapless
+        gapless = found[axis] * shape[axis]
+    return tuple(found)
 
 
 @dataclass(frozen=True)

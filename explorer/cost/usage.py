@@ -46,7 +46,7 @@ class Usages:
 
     def group(self, entries: Sequence[Entry]) -> Uses:
         """What one token uses in some calls of one component."""
-        key = tuple((entry.part.key, entry.observation.inputs) for entry in entries)
+        key = tuple((entry.observation.part.key, entry.observation.inputs) for entry in entries)
         if key not in self._seen:
             self._seen[key] = _together(_owners(entries), entries)
         return self._seen[key]

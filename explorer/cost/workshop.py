@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from explorer.assembly.positions import PositionMaker
@@ -72,6 +75,26 @@ class Workshop:
         if others or own.keys() & again.keys():
             self.entangled |= {module, *others}
         self._owners.update(dict.fromkeys(own, module))
+
+
+@contextmanager
+def warnings_told() -> Iterator[list[str]]:
+    """Collects what components warn of inside, each text once; the list is filled at the end. Others pass through."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield said
+    for warning in caught:
+        if _of_a_component(warning):
+            said.append(str(warning.message))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    said[:] = dict.fromkeys(said)
+
+
+def _of_a_component(warning: warnings.WarningMessage) -> bool:
+    """Whether a component warns of itself. torch's own warnings are about how it computes."""
+    return warning.category is UserWarning and Path(torch.__file__).parent not in Path(warning.filename).parents
 
 
 def _noted(position: Callable[[int], Any], asked: list[int], head_dim: int) -> Any:

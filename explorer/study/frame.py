@@ -45,6 +45,13 @@ def rows(document: Document) -> Iterator[list[Any]]:
             yield head + [None] * (len(columns(document)) - len(head))
 
 
+def lines_of(combination: Combination) -> Iterator[dict[str, Any]]:
+    """What is told of each cost of one combination, by the names of the columns."""
+    names = [*WORKLOAD, *PART, *COUNTS, "incomplete"]
+    for cost in combination["costs"]:
+        yield dict(zip(names, _cost(combination, cost), strict=False))
+
+
 def _head(combination: Combination, axes: list[str]) -> list[Any]:
     identity = [combination[key] for key in IDENTITY]
     choices = [combination["choices"].get(axis) for axis in axes]

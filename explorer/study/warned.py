@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from explorer.assembly.declared import leaks
 from explorer.blueprint.plan import BlockPlan, ModelPlan
+from explorer.cost.workshop import warnings_told
 from explorer.registry.chosen import Chosen
 
 
 @contextmanager
 def warned(plan: ModelPlan) -> Iterator[list[str]]:
-    """Collects, while a plan is built and counted, each UserWarning of a component once; the list is filled at the end.
+    """Collects, while a plan is built and counted, each warning of a component once; the list is filled at the end.
 
     torch's own warnings are about how it computes, not about the row: they and other categories pass through.
     """
     said: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    with warnings_told() as told:
         yield said
-    for warning in caught:
-        if warning.category is UserWarning and not _is_of_torch(warning.filename):
-            said.append(str(warning.message))
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    said += [f"{who} leaks: {how}" for who, how in _leaks(plan)]
-    said[:] = dict.fromkeys(said)
+    said += dict.fromkeys([*told, *leaks_of(plan)])
 
 
-def _is_of_torch(file: str) -> bool:
-    import torch
-
-    return Path(torch.__file__).parent in Path(file).parents
+def leaks_of(plan: ModelPlan) -> list[str]:
+    """What the components of a plan declare to leak."""
+    return [f"{who} leaks: {how}" for who, how in _leaks(plan)]
 
 
 def _leaks(plan: ModelPlan) -> Iterator[tuple[str, str]]:

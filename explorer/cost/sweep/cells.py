@@ -66,6 +66,7 @@ class BranchCell:
     key: Hashable
     workshop: Workshop
     dtype: torch.dtype
+    warned: tuple[str, ...] = ()
 
     @property
     def chosen(self) -> Chosen:
@@ -90,6 +91,7 @@ class NormCell:
     module: nn.Module | None
     chosen: Chosen
     key: Hashable
+    warned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +102,7 @@ class OutsideCell:
     embedding: Embedding | None
     head: nn.Module | None
     key: Hashable
+    warned: tuple[str, ...] = ()
 
     @property
     def modules(self) -> list[nn.Module]:

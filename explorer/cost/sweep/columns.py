@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.blueprint.varied import Places, Varied
+from explorer.cost.costs import incomplete_text
 from explorer.cost.growth import Rate
+from explorer.cost.rows import Counts
 from explorer.cost.sweep.passes import Passed
 from explorer.cost.sweep.results import Results, weight_bytes
 from explorer.cost.sweep.structure import Structure
@@ -57,6 +59,14 @@ class Columns:
         found["kv_bytes_per_token"] = Column(self._fractions(rates, lambda rate: rate.opened))
         found["kv_bytes_per_token_full_windows"] = Column(self._fractions(rates, lambda rate: rate.full))
         return {**found, "weight_bytes": Column(self._weights(index, block))}
+
+    def incomplete(self, index: int, block: tuple[str, str] | None) -> Varied[str]:
+        """Operators without a rule and their calls."""
+        amounts = _terms(self.results.sweep.amounts[index], block, Amount())
+        some = [term for term in amounts if any(amount.counts.incomplete for amount in term.values)]
+        if not some:
+            return Varied.constant("", amounts[0].shape)
+        return Varied.map(lambda *found: incomplete_text(_sum_counts(found)), *some)
 
     def params(self, block: tuple[str, str] | None) -> Column:
         """Distinct parameters."""
@@ -121,6 +131,10 @@ def _whole(term: Varied[Any]) -> Varied[Any]:
 
 def _joins(results: Results, index: int, block: tuple[str, str] | None) -> Terms:
     return [Varied.map(lambda tables: (tables.joins or {}).get(block, Amount()), results.joins[index], key=id)]
+
+
+def _sum_counts(amounts: Sequence[Amount]) -> Counts:
+    return sum((amount.counts for amount in amounts), Counts())
 
 
 def _count(name: str, amount: Amount) -> int:

@@ -6,7 +6,7 @@ come back. So one pass of any model with a flow tells what all others with that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -67,8 +67,9 @@ class Answer:
 
     @staticmethod
     def of(seen: Observation, grads: Grads | None) -> Answer:
-        back = () if grads is None else seen.backward(grads).grads
-        return Answer(seen.result, seen.places, seen.fresh, back)
+        # Gradients that do not fit the results come from another flow: there is nothing to say of them.
+        fits = grads is not None and len(grads) == len(seen.fresh)
+        return Answer(seen.result, seen.places, seen.fresh, seen.backward(grads).grads if grads and fits else ())
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,38 @@ class Calls:
         self.answers.setdefault(asked, Answer.of(entry.observation, entry.grads))
 
 
+@dataclass(frozen=True)
+class Ask:
+    """One kind of call, its answer, and where it is made: the sites (None outside the layers), and whether each is in
+    the last layer of its block."""
+
+    asked: Asked
+    answer: Answer
+    sites: tuple[Site | None, ...]
+    here: tuple[bool, ...]
+
+    @property
+    def key(self) -> Hashable:
+        return self.asked, self.answer, tuple(site and tuple(vars(site).items()) for site in self.sites), self.here
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """All that a flow asks of one group. Many flows have it in common.
+
+    given: what the step was made from. vocab: whether there are token ids.
+    """
+
+    group: Group
+    asks: tuple[Ask, ...]
+    given: tuple[Any, ...]
+    vocab: bool
+
+    @cached_property
+    def key(self) -> Hashable:
+        return tuple(ask.key for ask in self.asks), self.given, self.vocab
+
+
 @dataclass(frozen=True, eq=False)
 class Flow:
     """One pass, of a model or of a block alone (`block`: its stack and name). given: what the step was made from."""
@@ -126,7 +159,7 @@ class Flow:
     step: Step
     entries: Sequence[Entry]
     block: tuple[str, str] | None = None
-    given: Sequence[Any] = ()
+    given: tuple[Any, ...] = ()
 
     @property
     def label(self) -> str:
@@ -164,7 +197,24 @@ class Flow:
                 found[role.stack, role.block] = role.layer
         return found
 
-    def site(self, stack: str, place: Place) -> Site:
+    def pattern(self, group: Group) -> Pattern | None:
+        """What is asked of a group; None: nothing."""
+        calls = self.groups.get(group)
+        if calls is None:
+            return None
+        last = None if group.of is None else self.last[group.of]
+        asks = tuple(
+            Ask(
+                asked,
+                calls.answers[asked],
+                tuple(None if place is None else self._site_at(group.stack, place) for place in places),
+                tuple(place is not None and place[0] == last for place in places),
+            )
+            for asked, places in calls.places.items()
+        )
+        return Pattern(group, asks, self.given, self.plan.vocab is not None)
+
+    def _site_at(self, stack: str, place: Place) -> Site:
         """Where in the model a call is made."""
         layer, index = place
         return list(self._sites[stack].of(layer))[index]

@@ -30,7 +30,7 @@ def outside_term(look: Look[V], flow: Flow, cell: OutsideCell | None) -> Term[V]
     if look.outside is not None:
         return Term(look.outside(entries, cell), total)
     for entry in entries:
-        total = total + look.call(entry, flow)
+        total = total + look.call(entry, flow.given)
         for join in entry.weight_joins:
             total = total + look.join(join)
     return Term(total, look.nothing)

@@ -74,6 +74,12 @@ class Results:
             size = _whole(sizes, place) + self.tables_in(workload.dtype).at(place).size
             yield _cost(workload, "model", "model", amount, _whole(rates, place), size)
 
+    def warnings(self, place: int) -> list[str]:
+        """What the components of a row said while they were built."""
+        cells = (cells.at(place) for cells in self._study.cells.values())
+        residuals = self.sweep.uses.flows.at(place).warned
+        return list(dict.fromkeys([*residuals, *(text for cell in cells for text in getattr(cell, "warned", ()))]))
+
     @cached_property
     def own_uses(self) -> Varied[Use]:
         usages = self.sweep.bench.usages

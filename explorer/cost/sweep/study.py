@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -32,11 +32,12 @@ from explorer.cost.sweep.cells import (
     final_norm_cell,
     norm_cell,
     outside_cell,
+    sites_of,
 )
 from explorer.cost.sweep.flow import OUTSIDE, Asked, Group
 from explorer.cost.sweep.structure import Structure, structures
 from explorer.cost.trees import Like
-from explorer.cost.workshop import Workshop
+from explorer.cost.workshop import Workshop, warnings_told
 from explorer.errors import PluginError, RefusedError
 
 R = TypeVar("R")
@@ -46,11 +47,15 @@ Plans = Varied["ModelPlan | None"]
 
 @dataclass(eq=False)
 class Study:
-    """The rows of a study, and what they are made of, in one dtype."""
+    """The rows of a study, and what they are made of, in one dtype.
+
+    classes: by group and the key of a cell what tells cells apart that leave a flow otherwise than others.
+    """
 
     rows: Combinations
     bench: Workbench
     dtype: str
+    classes: dict[Group, dict[Hashable, Any]] = field(default_factory=dict)
     _plans: dict[tuple[str, ...], Plans] = field(default_factory=dict)
     _probes: dict[Hashable, tuple[str | None, str | None]] = field(default_factory=dict)
 
@@ -100,7 +105,7 @@ class Study:
             "outside": lambda plan: outside_cell(plan, workshop),
         }
         branch = partial(_branch, group, workshop)
-        return Varied.map(make.get(kind, branch), self.plans(FIELDS[kind]), key=_key)
+        return Varied.map(partial(_told, make.get(kind, branch)), self.plans(FIELDS[kind]), key=_key)
 
     @cached_property
     def refusals(self) -> Sequence[Varied[str | None]]:
@@ -145,9 +150,26 @@ class Study:
             self._probes[cell.key] = _probe(cell, self.bench.observations, dtype_of(self.dtype))
         return self._probes[cell.key]
 
+    def warnings_of_residuals(self, plan: ModelPlan) -> tuple[str, ...]:
+        """What the residuals of a plan say while they are built."""
+        with warnings_told() as said, construction(0, "meta", dtype_of(self.dtype)):
+            for stack in plan.stacks:
+                sites = sites_of(plan, stack)
+                places = (site for layer in range(len(stack.layers)) for site in sites.of(layer))
+                for site in places:
+                    self._workshop.make(stack.residual, {"dim": plan.dim, "site": site})
+        return tuple(said)
+
     @property
     def _workshop(self) -> Workshop:
         return self.bench.workshops.setdefault(self.dtype, Workshop())
+
+
+def _told(make: Callable[[ModelPlan | None], Cell], plan: ModelPlan | None) -> Cell:
+    """What is made, with what it said while it was built."""
+    with warnings_told() as said:
+        cell = make(plan)
+    return cell if cell is None or isinstance(cell, Refused) or not said else replace(cell, warned=tuple(said))
 
 
 def _branch(group: Group, workshop: Workshop, plan: ModelPlan | None) -> Cell:

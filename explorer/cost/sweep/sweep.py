@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,6 @@ from explorer.cost.observation import Held, Step
 from explorer.cost.observing import kind_of, step_of
 from explorer.cost.subject import Subject, blocks_of, longest, numel
 from explorer.cost.sweep.cells import BranchCell, OutsideCell, Refused
-from explorer.cost.sweep.flow import Flow
 from explorer.cost.sweep.passes import Passed, Passes
 from explorer.cost.sweep.study import Cell, Study
 from explorer.cost.sweep.terms import Look
@@ -33,6 +33,7 @@ from explorer.errors import PluginError, RefusedError
 SIZED = "bfloat16"
 """The dtype in which parameters are counted: their number does not depend on it."""
 
+Given = tuple[Any, ...]
 _LENGTHS = ("dim", "heads", "head_dim", "position", "causal", "layers")
 _Settled = Varied["Workload | Refused | None"]
 
@@ -41,7 +42,8 @@ _Settled = Varied["Workload | Refused | None"]
 class Sweep:
     """All rows of a study on its workloads.
 
-    tokens: of a workload that writes none; None: as many as all rows can take.
+    tokens: of a workload that writes none; None: as many as all rows can take. reasons: why rows are left out. apart:
+    where costs are no sums of what components cost alone: such rows are to be counted one by one.
     """
 
     rows: Combinations
@@ -49,24 +51,32 @@ class Sweep:
     tokens: int | None = None
     bench: Workbench = field(default_factory=Workbench)
     reasons: Reasons = field(init=False)
+    apart: Mask = field(init=False)
     _studies: dict[str, Study] = field(default_factory=dict)
     _sizes: dict[str, Passed[Size]] = field(default_factory=dict)
+    _one_token: dict[str, Passes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.reasons = Reasons(np.full(self.rows.product, -1, np.int32))
-        self._refuse()
+        self.apart = self._apart()
+        self._run()
 
     def study(self, dtype: str = SIZED) -> Study:
         """What the rows are made of, in one dtype."""
         return self._studies.setdefault(dtype, Study(self.rows, self.bench, dtype))
 
     @cached_property
+    def default_tokens(self) -> int:
+        """Tokens of a workload that writes none."""
+        if self.tokens is not None:
+            return self.tokens
+        tables = self.study().ask(_LENGTHS, _shortest)
+        return min([DEFAULT_TOKENS, *(table for table in tables.values if table is not None)])
+
+    @cached_property
     def settled(self) -> list[_Settled]:
         """Each workload as it is on the plan of each place."""
-        study, tokens = self.study(), self.tokens
-        if tokens is None:
-            tables = study.ask(_LENGTHS, _shortest)
-            tokens = min([DEFAULT_TOKENS, *(table for table in tables.values if table is not None)])
+        study, tokens = self.study(), self.default_tokens
 
         def of(workload: Workload) -> _Settled:
             return Varied.map(lambda plan: _settled(workload, tokens, plan), study.plans(_LENGTHS))
@@ -79,37 +89,48 @@ class Sweep:
         kept = self.rows.places[~self.rows.skipped]
         return marked(kept[(self.reasons.codes[kept] < 0) & ~self.apart[kept]], self.rows.product)
 
-    @cached_property
-    def apart(self) -> Mask:
-        """Where costs are no sums of what components cost alone: such rows are to be counted one by one."""
+    def _apart(self) -> Mask:
+        """Where components share something, cannot be observed on meta, or keep no cache though they are causal."""
         study = self.study()
         limited = Varied.map(lambda *cells: any(map(_keeps_nothing, cells)), *_branches(study))
         causal = study.ask(("causal", "layers"), _causal)
         return study.apart | Varied.map(lambda one, other: bool(one and any(other or ())), limited, causal).everywhere()
 
-    def _refuse(self) -> None:
-        """Find out which rows cannot be built or run."""
+    def _run(self) -> None:
+        """Look at everything, and find out which rows cannot be built or run."""
         study = self.study()
         for varied in (*(Varied.map(_reason, workload) for workload in self.settled), *study.refusals, *study.broken):
             self.reasons.add(varied)
-        flows = Passes(study, self.alive, (), _one_token).flows()
+        flows = self._of_one_token(SIZED).flows()
         self.reasons.add(Varied.map(lambda found: found.refused, flows))
+        everything: list[Passed[Any]] = [self.sizes(), self.uses, *self.amounts, *self.rates]
+        for passed in everything:
+            for refusal in passed.refusals:
+                self.reasons.add(refusal)
+            for failure in passed.failures:
+                self.apart = self.apart | failure.everywhere()
+
+    def _of_one_token(self, dtype: str) -> Passes:
+        if dtype not in self._one_token:
+            self._one_token[dtype] = Passes(self.study(dtype), self.alive, (), _one_token)
+        return self._one_token[dtype]
 
     @cached_property
     def amounts(self) -> list[Passed[Amount]]:
         """For each workload what it takes."""
         found = []
         for workload, settled in zip(self.workloads, self.settled, strict=True):
-            passes = Passes(self.study(workload.dtype), self.alive, (settled,), _of_workload)
+            study = self.study(workload.dtype)
+            passes = Passes(study, self.alive, (settled,), _of_workload)
             found.append(passes.through(Look(self.bench.observations, Amount(), _amount, _joined)))
         return found
 
     @cached_property
     def uses(self) -> Passed[Use]:
         """Parameters that one token uses, but for those of residuals and outside the layers."""
-        passes = Passes(self.study(), self.alive, (), _one_token)
+        passes = self._of_one_token(SIZED)
 
-        def use(entry: Entry, flow: Flow) -> Use:
+        def use(entry: Entry, given: Given) -> Use:
             return Use(self.bench.usages.group([entry])) if entry.part.modules else Use()
 
         def outside(entries: Sequence[Entry], cell: OutsideCell) -> Use:
@@ -120,7 +141,7 @@ class Sweep:
     def sizes(self, dtype: str = SIZED) -> Passed[Size]:
         """Parameters. Every module is called once in a pass, so a pass of one token counts them."""
         if dtype not in self._sizes:
-            passes = Passes(self.study(dtype), self.alive, (), _one_token)
+            passes = self._of_one_token(dtype)
             look = Look(self.bench.observations, Size(), _size, lambda join: Size(), _size_outside)
             self._sizes[dtype] = passes.through(look)
         return self._sizes[dtype]
@@ -131,8 +152,8 @@ class Sweep:
         return [self._grown(self.study(w.dtype), dtype_of(w.kv_dtype or w.dtype)) for w in self.workloads]
 
     def _grown(self, study: Study, dtype: torch.dtype) -> Passed[Rate]:
-        def rate(entry: Entry, flow: Flow) -> Rate:
-            table: int | None = flow.given[0]
+        def rate(entry: Entry, given: Given) -> Rate:
+            table: int | None = given[0]
             return self.bench.growths.rate(entry, dtype, table) if entry.part.cached else Rate()
 
         passes = Passes(study, self.alive, (study.ask(_LENGTHS, _table),), partial(_one_kept, dtype))
@@ -215,7 +236,7 @@ def _of_workload(subject: Subject, workload: Workload) -> Step | None:
     return None if workload.source_is_cached else step_of(subject, workload.of_source())
 
 
-def _amount(entry: Entry, flow: Flow) -> Amount:
+def _amount(entry: Entry, given: Given) -> Amount:
     seen = entry.observation
     return Amount({kind_of(entry.part.role): seen.total(entry.grads)}, seen.cache_bytes)
 
@@ -224,7 +245,7 @@ def _joined(join: Joined) -> Amount:
     return Amount({"residual": addition(*join)})
 
 
-def _size(entry: Entry, flow: Flow) -> Size:
+def _size(entry: Entry, given: Given) -> Size:
     """Of the module that is called: a residual's read counts for it, positions are the stack's."""
     role = entry.part.role
     if role.name in ("enter", "write") or not entry.part.modules:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from explorer.cost.observation import Observations
 from explorer.cost.sweep.cells import BranchCell
 from explorer.cost.sweep.flow import Flow, Group, Place
 from explorer.cost.sweep.passes import Flows
+from explorer.cost.sweep.structure import Structure
 from explorer.cost.sweep.study import Cell, Study
 from explorer.cost.sweep.terms import call
 from explorer.cost.sweep.values import Amount, Size
@@ -32,6 +33,12 @@ class Tables:
     positions: tuple[nn.Module, ...] = ()
     joins: Mapping[Any, Amount] | None = None
 
+    @property
+    def key(self) -> Hashable:
+        """Equal for the same tables with equal additions."""
+        joins = [(block, tuple(amount.by_kind.items())) for block, amount in (self.joins or {}).items()]
+        return tuple(map(id, self.positions)), tuple(joins)
+
     @cached_property
     def size(self) -> Size:
         return Size.of(self.positions)
@@ -47,9 +54,15 @@ def tables(study: Study, flows: Varied[Flows], observations: Observations) -> Va
     if not groups:
         return Varied.constant(Tables(), study.rows.space.grid.shape)
     cells = [study.cells[group] for group in groups]
-    return Varied.map(
-        lambda found, *here: _tables(found, dict(zip(groups, here, strict=True)), observations), flows, *cells, key=id
-    )
+    trains = any(flow.step.train for found in flows.values for flow in found.flows)
+    passes = flows if trains else Varied.constant(Flows(), flows.shape)
+
+    def held(structure: Structure, found: Flows, *here: Cell) -> Tables:
+        used = {(stack.name, block.name) for stack, block, _ in structure.blocks()}
+        there = {group: cell for group, cell in zip(groups, here, strict=True) if group.of in used}
+        return _tables(found, there, observations)
+
+    return Varied.map(held, study.structure, passes, *cells, key=lambda tables: tables.key)
 
 
 def _positions(cell: Cell) -> list[nn.Module]:
@@ -60,8 +73,7 @@ def _positions(cell: Cell) -> list[nn.Module]:
     return [position for position in own if next(position.parameters(), None) is not None]
 
 
-def _tables(flows: Flows, cells: Mapping[Group, Cell], observations: Observations) -> Tables:
-    there = {group: cell for group, cell in cells.items() for flow in flows.flows if group in flow.groups}
+def _tables(flows: Flows, there: Mapping[Group, Cell], observations: Observations) -> Tables:
     # One instance for each stack: the same object in two stacks of a workshop stands for two.
     positions = {(group.stack, id(p)): p for group, cell in there.items() for p in _positions(cell)}
     joins: dict[Any, Amount] = {}
@@ -93,14 +105,14 @@ def _joins(flow: Flow, cells: Mapping[Group, Cell], observations: Observations) 
 def _uses(flow: Flow, cells: Mapping[Group, Cell], observations: Observations) -> Iterable[tuple[Place, Group, Tensor]]:
     """Where a gradient comes back to a parameter of a position, each with the layer and its site."""
     for group, cell in cells.items():
-        calls = flow.groups.get(group)
-        if calls is None or not isinstance(cell, BranchCell):
+        calls, pattern = flow.groups.get(group), flow.pattern(group)
+        if calls is None or pattern is None or not isinstance(cell, BranchCell):
             continue
         tables = {id(p) for position in _positions(cell) for p in position.parameters()}
         for asked, places in calls.places.items():
             if asked.grads is None:
                 continue
-            entry = call(observations, group, flow, cell, asked)
+            entry = call(observations, pattern, cell, asked)
             reached = entry.observation.backward(asked.grads).weights
             pairs: Sequence[tuple[Tensor, bool]] = list(zip(entry.part.weights, reached, strict=True))
             for place in places:

@@ -10,8 +10,9 @@ from explorer.cost.observation import Observations
 from explorer.cost.part import Role
 from explorer.cost.parts import Parts
 from explorer.cost.sweep.cells import BranchCell, NormCell, OutsideCell
-from explorer.cost.sweep.flow import Answer, Asked, Flow, Group, Place
+from explorer.cost.sweep.flow import Answer, Ask, Asked, Flow, Group, Pattern
 from explorer.cost.tape import Entry, Joined
+from explorer.registry.sites import Site
 
 
 class Addable(Protocol):
@@ -49,13 +50,13 @@ class Differs(Exception):
 class Look(Generic[V]):
     """Looks at components in flows.
 
-    nothing: what no call costs. call: what one call costs. join: what an addition of two gradients costs. outside: what
-    the calls of embedding and head cost together; None: the sum of the calls.
+    nothing: what no call costs. call: what one call costs, told `Flow.given`. join: what an addition of two gradients
+    costs. outside: what the calls of embedding and head cost together; None: the sum of the calls.
     """
 
     observations: Observations
     nothing: V
-    call: Callable[[Entry, Flow], V]
+    call: Callable[[Entry, tuple[Any, ...]], V]
     join: Callable[[Joined], V]
     outside: Callable[[Sequence[Entry], OutsideCell], V] | None = None
 
@@ -63,7 +64,7 @@ class Look(Generic[V]):
         """What residuals and additions of gradients cost: in all (None), and in the last layer of each block."""
         sums: dict[tuple[str, str] | None, V] = {None: self.nothing}
         for entry in flow.own:
-            self._add(sums, flow, entry.part.role, self.call(entry, flow))
+            self._add(sums, flow, entry.part.role, self.call(entry, flow.given))
         for entry in flow.entries:
             for join in entry.joins:
                 self._add(sums, flow, entry.part.role, self.join(join))
@@ -75,62 +76,47 @@ class Look(Generic[V]):
         if role.layer is not None and flow.last[block] == role.layer:
             sums[block] = sums.get(block, self.nothing) + cost
 
-    def group(self, group: Group, flow: Flow, cell: BranchCell | NormCell | None) -> Term[V]:
-        """What a component costs in all its calls of a flow.
+    def group(self, pattern: Pattern, cell: BranchCell | NormCell) -> Term[V]:
+        """What a component costs in all calls that are asked of it.
 
         Raises: Differs.
         """
         whole, layer = self.nothing, self.nothing
-        calls = flow.groups.get(group)
-        if calls is None or cell is None:
-            return Term(whole, layer)
-        last = None if group.of is None else flow.last[group.of]
-        for asked, places in calls.places.items():
-            for entry, times, here in self._calls(group, flow, cell, asked, places, last):
+        for ask in pattern.asks:
+            for entry, times, here in self._calls(pattern, cell, ask):
                 answer = Answer.of(entry.observation, entry.grads)
-                if answer != calls.answers[asked]:
-                    raise Differs(group, cell.key, answer)
-                cost = self.call(entry, flow)
+                if answer != ask.answer:
+                    raise Differs(pattern.group, cell.key, answer)
+                cost = self.call(entry, pattern.given)
                 whole, layer = whole + cost * times, layer + cost * here
         return Term(whole, layer)
 
-    def _calls(
-        self,
-        group: Group,
-        flow: Flow,
-        cell: BranchCell | NormCell,
-        asked: Asked,
-        places: Sequence[Place | None],
-        last: int | None,
-    ) -> Iterator[tuple[Entry, int, int]]:
+    def _calls(self, pattern: Pattern, cell: BranchCell | NormCell, ask: Ask) -> Iterator[tuple[Entry, int, int]]:
         """Distinct calls, each with how often it is made, and how often in the last layer."""
-        here = sum(place is not None and place[0] == last for place in places)
         if isinstance(cell, NormCell) or "site" not in cell.chosen.picks:
-            yield call(self.observations, group, flow, cell, asked), len(places), here
+            yield call(self.observations, pattern, cell, ask.asked), len(ask.sites), sum(ask.here)
             return
-        for place in places:
-            at = call(self.observations, group, flow, cell, asked, place)
-            yield at, 1, int(place is not None and place[0] == last)
+        for site, here in zip(ask.sites, ask.here, strict=True):
+            yield call(self.observations, pattern, cell, ask.asked, site), 1, int(here)
 
 
 def call(
     observations: Observations,
-    group: Group,
-    flow: Flow,
+    pattern: Pattern,
     cell: BranchCell | NormCell,
     asked: Asked,
-    place: Place | None = None,
+    site: Site | None = None,
 ) -> Entry:
-    """One call of a component as a flow asks for it; place: for a component that is another at each site."""
-    parts, step = Parts(observations.kind), asked.step
+    """One call of a component as it is asked; site: for a component that is another at each site."""
+    parts, step, group = Parts(observations.kind), asked.step, pattern.group
     if isinstance(cell, NormCell):
         assert cell.module is not None, "a norm that is none is not called"
         part = parts.norm(Role(group.stack, asked.role, group.block), cell.module, cell.chosen)
         inputs: Any = asked.x.make()
     else:
         role = Role(group.stack, "branch", group.block, group.sublayer)
-        branch = cell.branch if place is None else cell.at(flow.site(group.stack, place))
+        branch = cell.branch if site is None else cell.at(site)
         part = parts.branch(role, branch, cell.chosen, cached=step.held is not None)
-        inputs = asked.inputs(branch.wiring.names, flow.plan.vocab is not None)
+        inputs = asked.inputs(branch.wiring.names, pattern.vocab)
     seen, tensors = observations.of(part, inputs, step)
     return Entry(part, seen, tensors, [], asked.grads)

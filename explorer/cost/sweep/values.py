@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -29,7 +30,7 @@ class Amount:
     def __mul__(self, times: int) -> Amount:
         return Amount({kind: counts * times for kind, counts in self.by_kind.items()}, self.cache_bytes * times)
 
-    @property
+    @cached_property
     def counts(self) -> Counts:
         return sum(self.by_kind.values(), Counts())
 
