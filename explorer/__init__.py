@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from explorer.assembly.visible import Visible as Visible
     from explorer.blueprint.blueprint import Blueprint as Blueprint
     from explorer.blueprint.load import load as load
+    from explorer.cost.crosscheck.lengths import Lengths as Lengths
+    from explorer.cost.rows import OpCost as OpCost
     from explorer.errors import BlueprintError as BlueprintError
     from explorer.errors import ExplorerError as ExplorerError
     from explorer.errors import MeasureError as MeasureError
@@ -52,6 +54,8 @@ _HOMES = {
     "explorer.assembly.visible": ("Visible",),
     "explorer.blueprint.blueprint": ("Blueprint",),
     "explorer.blueprint.load": ("load",),
+    "explorer.cost.crosscheck.lengths": ("Lengths",),
+    "explorer.cost.rows": ("OpCost",),
     "explorer.errors": (
         "BlueprintError",
         "ExplorerError",

@@ -1,10 +1,12 @@
 """Attentions: the sublayer in which positions see each other, (B, T, dim) -> (B, T, dim)."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import nn
 
-from explorer import hookimpl
+from explorer import OpCost, hookimpl
+from explorer_attentions.carry import carry_cost
 from explorer_attentions.csa import csa
 from explorer_attentions.differential import DifferentialAttention
 from explorer_attentions.gated_deltanet import GatedDeltaNet
@@ -32,3 +34,8 @@ def register_attentions() -> Mapping[str, Callable[..., nn.Module] | None]:
         "mla": MultiheadLatentAttention,
         "none": None,
     }
+
+
+@hookimpl
+def register_cost_rules() -> Mapping[str, Callable[[Mapping[str, Any], Any], OpCost]]:
+    return {"explorer_attentions::carry": carry_cost}

@@ -1,10 +1,13 @@
 """The state from one chunk to the next: the only part of the chunkwise form that goes one by one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from explorer import OpCost
 
 Carried = tuple[Tensor, Tensor, Tensor]
 
@@ -78,3 +81,13 @@ def _backward(ctx, to_states: Tensor, to_new: Tensor, to_last: Tensor) -> tuple[
 
 
 torch.library.register_autograd(_operator, _backward, setup_context=_keep_for_backward)
+
+
+def carry_cost(given: Mapping[str, Any], out: Any) -> OpCost:
+    """Of the loop as one operator: for each chunk two products of C x K x V, and what is added and decayed."""
+    heads, chunks, length, width = given["erase"].shape
+    values = given["write"].shape[-1]
+    return OpCost(
+        matmul_flops=heads * chunks * 4 * length * width * values,
+        cheap_ops=heads * chunks * (length + 2 * width) * values,
+    )

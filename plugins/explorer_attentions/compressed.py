@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from explorer import CacheView, Position, Visible, attend
-from explorer_attentions.compression import Compressor
+from explorer import CacheView, Lengths, Position, Visible, attend
+from explorer_attentions.compression import Compressor, entry_pairs
 from explorer_attentions.grouped_output import GroupedOutput
 from explorer_attentions.indexer import Indexer
 from explorer_attentions.selected import Columns, RawAndCompressed, picked
@@ -86,6 +86,20 @@ class CompressedAttention(nn.Module):
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         # No value weights: the norm behind the projection of k takes any scale out again.
         return {"value": [], "input": [], "output": [self.out.up.weight]}
+
+    def closed_form(self, at: Lengths) -> int:
+        """2 d (q + k) FLOPs a token, with a latent of q 2 q h k, those of W_o, compressor and indexer, and 4 h k a pair:
+        of a query with a raw key or an entry.
+        """
+        dim, width, rank = self.out.up.out_features, self.out.width, self.q_rank
+        token = 2 * dim * ((rank or width) + self.head_dim) + 2 * (rank or 0) * width + self.out.flops_per_token()
+        pairs, choosing = at.pairs, 0
+        if self.compressor is not None:
+            token += self.compressor.flops_per_token()
+            pairs += entry_pairs(at, self.compressor.ratio, None if self.indexer is None else self.indexer.top_k)
+        if self.indexer is not None and not at.backward:  # nothing of it has a gradient
+            choosing = self.indexer.flops(at)
+        return at.batch * (at.tokens * token + 4 * width * pairs + choosing)
 
     def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What q comes from, (B, T, q_rank or dim); normed q (B, heads, T, head_dim) and k (B, 1, T, head_dim)."""

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from explorer import CacheView, Position
+from explorer import CacheView, Lengths, Position
 
 
 class Compressor(nn.Module):
@@ -34,6 +34,10 @@ class Compressor(nn.Module):
         if cache is not None:
             return self._continued(tokens, name, cache)
         return self._pooled(tokens[:, : tokens.shape[1] // self.ratio * self.ratio], None, 0)
+
+    def flops_per_token(self) -> int:
+        """4 d w of each series: values and gates, for a series of width w."""
+        return 2 * self.project.in_features * 2 * self.series * self.width
 
     def _continued(self, new: Tensor, name: str, cache: CacheView) -> Tensor:
         """The entries that the tokens (B, T, 2 series width) complete; the last ones go into the state.
@@ -80,6 +84,18 @@ class Compressor(nn.Module):
         pooled = self.norm((values * weights).sum(dim=2))  # (B, n, width)
         starts = self.ratio * torch.arange(first, first + count, device=tokens.device)
         return self.position[0].rotate(pooled.unsqueeze(1), starts)
+
+
+def entry_pairs(at: Lengths, ratio: int, top_k: int | None = None) -> int:
+    """Pairs of a query and an entry, of one head: the query at place p sees (p + 1) // ratio entries, `top_k` at most.
+
+    All pairs: several queries meet all entries, also where they choose top_k; a single one meets those alone.
+    """
+    entries = at.context // ratio
+    most = entries if top_k is None else min(top_k, entries)
+    if not at.exact:
+        return at.tokens * (most if at.tokens == 1 else entries)
+    return sum(min((place + 1) // ratio, most) for place in range(at.offset, at.context))
 
 
 def _beside(series: Tensor, before: Tensor | None, nothing: float) -> Tensor:

@@ -1,9 +1,11 @@
 """The gated delta rule: a state that forgets, and that corrects what it holds for a key."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from explorer import CacheView, without_autocast
+from explorer import CacheView, Lengths, without_autocast
 from explorer_attentions.carry import carry
 from explorer_attentions.chunks import halving_grid, in_chunks, wide
 from explorer_attentions.delta_chunks import Chunks, by_channel, by_head, spread
@@ -63,6 +65,26 @@ def delta_rule(
     parts = (in_chunks(t, *halving_grid(T)) for t in (q, k, v, beta, log_decay))
     y, state = _carried((by_head if log_decay.shape[-1] == 1 else by_channel)(*parts), state)
     return y.flatten(2, 3).transpose(1, 2)[:, :T], state
+
+
+def closed_form(at: Lengths, *, heads: int, key_dim: int, value_dim: int, pairwise: Callable[[int], int]) -> int:
+    """FLOPs of one sequence: 4 h K V for one token, which takes the recurrence; else for each of n chunks of C tokens
+    `pairwise(C)` for the products of its keys, and h (2 C (C^2 - 1) / 3 + 2 C^2 (K + 2 V) + 6 C K V).
+
+    h: heads of values; K, V: key_dim, value_dim. The first of these is the inverse, span by span, then come what it
+    makes of keys and values and what the scores make of new values, then what is read and written of the state (Yang
+    et al. 2024, arXiv:2406.06484). Backward: the first state and the inverses of single tokens are constants, and the
+    last state is read by nothing.
+    """
+    if at.tokens == 1:
+        return 4 * heads * key_dim * value_dim
+    chunks, length = halving_grid(at.tokens)
+    state = 2 * length * key_dim * value_dim
+    own = 2 * length * (length**2 - 1) // 3 + 2 * length**2 * (key_dim + 2 * value_dim) + 3 * state
+    total = chunks * (pairwise(length) + heads * own)
+    if at.backward:
+        total -= heads * (chunks * length + state + state // 2 + (state // 2 if chunks == 1 else 0))
+    return total
 
 
 def _step(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from explorer import CacheView, Norm, Position, Site, Visible, attend
+from explorer import CacheView, Lengths, Norm, Position, Site, Visible, attend
 from explorer_attentions.steps import ACROSS, in_heads, is_cross, out_of_heads, rotation, rows, scores_bias, source
 
 
@@ -69,6 +69,11 @@ class DifferentialAttention(nn.Module):
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         # No value weights: the norm of each head's output takes any scale out again.
         return {"value": [], "input": [], "output": [self.out.weight]}
+
+    def closed_form(self, at: Lengths) -> int:
+        """4 d h k FLOPs a token, 4 d h k a token read; a pair 2 h (k / 2 + k) for each of the two softmaxes."""
+        dim, pair = self.out.out_features, 6 * self.width
+        return at.batch * (4 * dim * self.width * (at.tokens + at.read) + at.pairs * pair)
 
     def _lambda(self) -> Tensor:
         wide = torch.promote_types(self.lambda_q.dtype, torch.float32)

@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge
 from torch import Tensor, nn
 
-from explorer import CacheView
+from explorer import CacheView, Lengths
 from explorer_attentions.chunks import wide
-from explorer_attentions.delta_rule import remember, unit
+from explorer_attentions.delta_rule import closed_form, remember, unit
 from explorer_attentions.gated_norm import GatedRMSNorm
 from explorer_attentions.log_decay import LogDecay
 from explorer_attentions.padding import PADDING_ONLY, hidden
@@ -69,3 +69,18 @@ class GatedDeltaNet(nn.Module):
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         # No values: the norm behind the state takes any scale out of them.
         return {"value": [], "input": [], "output": [self.out.weight]}
+
+    def closed_form(self, at: Lengths) -> int:
+        """2 d (2 K + 2 V + 2 h) + 2 V d FLOPs a token, 2 c (2 K + V) for the convolution, and the delta rule's.
+
+        K, V: width of all key and value heads; h: value heads; c: tokens that the convolution sees.
+        """
+        dim, (heads, value_dim), (key_heads, key_dim) = self.out.out_features, self.value_heads, self.key_heads
+        conv = 2 * (self.conv.before + 1) * sum(self.qkv_widths)
+        token = 2 * dim * (sum(self.widths) + heads * value_dim) + conv
+
+        def pairwise(length: int) -> int:
+            return key_heads * 4 * length**2 * key_dim  # q k^T and k k^T of a key head serve all its value heads
+
+        rule = closed_form(at, heads=heads, key_dim=key_dim, value_dim=value_dim, pairwise=pairwise)
+        return at.batch * (at.tokens * token + rule)

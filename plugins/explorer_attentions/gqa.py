@@ -5,7 +5,7 @@ import torch
 from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
-from explorer import CacheView, Norm, Position, Visible, attend
+from explorer import CacheView, Lengths, Norm, Position, Visible, attend
 from explorer_attentions.qk_norm import head_norm
 from explorer_attentions.steps import (
     ACROSS,
@@ -98,6 +98,12 @@ class GroupedQueryAttention(nn.Module):
 
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         return {"value": [self.qkv.weight[-self.kv_width :]], "input": [], "output": [self.out.weight]}
+
+    def closed_form(self, at: Lengths) -> int:
+        """4 d h k FLOPs a token (6 d h k with a gate), 4 d g k a token read, 4 h k a pair."""
+        dim = self.out.out_features
+        token, read, pair = 2 * dim * (2 * self.width + self.gate_width), 4 * dim * self.kv_width, 4 * self.width
+        return at.batch * (at.tokens * token + at.read * read + at.pairs * pair)
 
     def _own(self, x: Tensor, cache: CacheView | None) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:
         """Self-attention's gate, normed and rotated q, all k and v so far."""

@@ -16,10 +16,10 @@ class GroupedOutput(nn.Module):
         super().__init__()
         if groups is not None and heads % groups:
             raise ValueError(f"heads {heads} must divide by out_groups {groups}")
-        self.groups, width = groups, heads * head_dim
+        self.groups, self.rank, self.width = groups, rank, heads * head_dim
         # The weight of group i is rows i rank ... (i + 1) rank; each has only its own group's channels as inputs.
-        self.down = None if groups is None else nn.Linear(width // groups, groups * rank, bias=False)
-        self.up = nn.Linear(width if groups is None else groups * rank, dim, bias=False)
+        self.down = None if groups is None else nn.Linear(self.width // groups, groups * rank, bias=False)
+        self.up = nn.Linear(self.width if groups is None else groups * rank, dim, bias=False)
 
     def forward(self, y: Tensor) -> Tensor:
         """(B, heads, T, head_dim) -> (B, T, dim)."""
@@ -28,3 +28,10 @@ class GroupedOutput(nn.Module):
             weight = self.down.weight.unflatten(0, (self.groups, -1))  # (groups, rank, width / groups)
             y = torch.einsum("btgi,gri->btgr", y.unflatten(-1, (self.groups, -1)), weight).flatten(2)
         return self.up(y)
+
+    def flops_per_token(self) -> int:
+        """2 h k d, in groups 2 h k rank + 2 groups rank d."""
+        dim = self.up.out_features
+        if self.groups is None:
+            return 2 * self.width * dim
+        return 2 * self.rank * (self.width + self.groups * dim)

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from explorer import CacheView, Position, index_scores
-from explorer_attentions.compression import Compressor
+from explorer import CacheView, Lengths, Position, index_scores
+from explorer_attentions.compression import Compressor, entry_pairs
 from explorer_attentions.selected import RawAndCompressed
 from explorer_attentions.steps import in_heads
 
@@ -51,6 +51,17 @@ class Indexer(nn.Module):
         if mask is not None:
             scores = scores.masked_fill(~mask, float("-inf"))
         return newest_of_the_best(scores, min(self.top_k, keys.shape[-2]))
+
+    def flops(self, at: Lengths) -> int:
+        """Of one sequence: 2 h (q w + d) FLOPs a token, those of the compressor, 2 h (w + 1) for each query and entry.
+
+        h queries of width w; q: width of what they come from.
+        """
+        token = 2 * self.heads * (self.query.in_features * self.width + self.weight.in_features)
+        # No choice is made yet, so a single query too is scored with all entries.
+        entries = at.context // self.compressor.ratio
+        pairs = entry_pairs(at, self.compressor.ratio) if at.exact else at.tokens * entries
+        return at.tokens * (token + self.compressor.flops_per_token()) + 2 * self.heads * (self.width + 1) * pairs
 
 
 def newest_of_the_best(scores: Tensor, count: int) -> Tensor:

@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
-from explorer import CacheView
+from explorer import CacheView, Lengths
 from explorer_attentions.chunks import wide
-from explorer_attentions.delta_rule import remember, unit
+from explorer_attentions.delta_rule import closed_form, remember, unit
 from explorer_attentions.gated_norm import GatedRMSNorm
 from explorer_attentions.log_decay import LogDecay
 from explorer_attentions.padding import PADDING_ONLY, hidden
@@ -65,3 +65,22 @@ class KimiDeltaAttention(nn.Module):
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         # No values: the norm behind the state takes any scale out of them.
         return {"value": [], "input": [], "output": [self.out.weight]}
+
+    def closed_form(self, at: Lengths) -> int:
+        """2 d (3 P + g + h + r) + 2 r P + 2 P d FLOPs a token, with two maps of the gate 2 k P, 6 c P for the
+        convolution, and the delta rule's.
+
+        P = h k: width of all heads; g: width after the gate's first map; r: decay_rank; c: tokens that the convolution
+        sees.
+        """
+        dim, (heads, k) = self.out.out_features, self.heads
+        width, rank = heads * k, self.widths[-1]
+        token = 2 * dim * (sum(self.widths) + width) + 2 * rank * width + 6 * (self.conv.before + 1) * width
+        if isinstance(self.gate, nn.Linear):
+            token += 2 * k * width
+
+        def pairwise(length: int) -> int:
+            return heads * 2 * length * (length - 1) * k  # spans of 1, 2, 4 ... tokens, joined two by two
+
+        rule = closed_form(at, heads=heads, key_dim=k, value_dim=k, pairwise=pairwise)
+        return at.batch * (at.tokens * token + rule)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from explorer import CacheView, Position, without_autocast
+from explorer import CacheView, Lengths, Position, without_autocast
 from explorer_attentions.chunks import even_grid, in_chunks, wide
 from explorer_attentions.padding import PADDING_ONLY, hidden, without
 
@@ -68,6 +68,21 @@ class LinearAttention(nn.Module):
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         value = self.qkv.weight[-self.out.in_features :]
         return {"value": [value], "input": [], "output": [self.out.weight]}
+
+    def closed_form(self, at: Lengths) -> int:
+        """8 d h k FLOPs a token. Not causal: 4 h k^2 a token; causal: 2 h k^2 for one token, which reads the state, and
+        h (4 C^2 k + 4 C k^2) for each of n chunks of C tokens (Yang et al. 2023, arXiv:2312.06635).
+        """
+        heads, k = self.heads
+        linear = at.tokens * 8 * self.out.out_features * heads * k
+        return at.batch * (linear + heads * (self._causal_form(at, k) if self.causal else at.tokens * 4 * k * k))
+
+    def _causal_form(self, at: Lengths, k: int) -> int:
+        """The products of one head with its state."""
+        if at.tokens == 1:
+            return 2 * k * k
+        chunks, length = even_grid(at.tokens)
+        return chunks * (4 * length**2 * k + 4 * length * k * k)
 
     def _keys(self, k: Tensor, cache: CacheView | None) -> Tensor:
         """The sum of the keys that a query sees, (B, heads, T or 1, K)."""

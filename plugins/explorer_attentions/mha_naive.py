@@ -4,7 +4,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from explorer import CacheView, Position, Visible, attend
+from explorer import CacheView, Lengths, Position, Visible, attend
 from explorer_attentions.steps import ACROSS, is_cross, rotation, scores_bias, source
 
 
@@ -56,6 +56,11 @@ class NaiveMultiHeadAttention(nn.Module):
 
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         return {"value": [value.get_parameter("weight") for value in self.v], "input": [], "output": [self.out.weight]}
+
+    def closed_form(self, at: Lengths) -> int:
+        """Those of `mha`: 4 d h k FLOPs a token, 4 d h k a token read, 4 h k a pair."""
+        dim, width = self.out.out_features, self.out.in_features
+        return at.batch * 4 * width * (dim * (at.tokens + at.read) + at.pairs)
 
 
 def _each(projections: Iterable[nn.Module], x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ import torch
 from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
-from explorer import CacheView, Norm, Position, Visible, attend
+from explorer import CacheView, Lengths, Norm, Position, Visible, attend
 from explorer_attentions.steps import (
     ACROSS,
     gated,
@@ -96,6 +96,25 @@ class MultiheadLatentAttention(nn.Module):
 
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         return {"value": [self._up()[1]], "input": [], "output": [self.out.weight]}
+
+    def closed_form(self, at: Lengths) -> int:
+        """Expanded: 2 r h (p + v) FLOPs a key, 2 h (p + R + v) a pair; absorbed: 2 r h (p + v) a token, 2 h (2 r + R) a
+        pair; of a call with more keys than tokens the form with fewer. Besides 2 d (r + R) a token read, and a token
+        2 d q, 2 d h v, with a latent of q 2 q h (p + R), with a gate 2 d h v.
+
+        q: width of what x makes for queries, r: kv_rank, p, R, v: nope_dim, rope_dim, value_dim.
+        """
+        dim, wide = self.out.out_features, self.nope_dim + self.rope_dim
+        token = 2 * dim * (self.q_width + self.value_width + self.gate_width)
+        if isinstance(self.q_up, nn.Linear):
+            token += 2 * self.q_width * self.heads * wide
+        up = 2 * self.kv_rank * self.heads * (self.nope_dim + self.value_dim)
+        expanded = (at.keys * up, 2 * self.heads * (wide + self.value_dim))
+        absorbed = (at.tokens * up, 2 * self.heads * (2 * self.kv_rank + self.rope_dim))
+        # Which form is taken depends on all pairs, whether they are visible or not.
+        cheapest = min(expanded, absorbed, key=lambda form: form[0] + at.tokens * at.keys * form[1])
+        made, pair = cheapest if at.keys > at.tokens else expanded
+        return at.batch * (at.tokens * token + at.read * 2 * dim * self.latent_width + made + at.pairs * pair)
 
     def _own(self, x: Tensor, cache: CacheView | None) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:
         """Self-attention's gate, queries, and the latents of all tokens so far."""

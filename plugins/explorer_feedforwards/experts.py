@@ -17,7 +17,7 @@ class Experts(nn.Module):
 
     def __init__(self, dim: int, activation: Activation, bias: bool, dropout: float, *, experts: int, hidden: int):
         super().__init__()
-        self.inputs, self.dropout = activation.inputs, dropout
+        self.inputs, self.dropout, self.hidden, self.dim = activation.inputs, dropout, hidden, dim
         self.up, self.up_bias = _linears(experts, dim, self.inputs * hidden, bias)
         self.activation = activation()
         self.down, self.down_bias = _linears(experts, hidden, dim, bias)
@@ -32,6 +32,10 @@ class Experts(nn.Module):
         hidden = F.dropout(self.activation(*up.chunk(self.inputs, dim=-1)), self.dropout, self.training)
         y = _apply(hidden, self.down, self.down_bias, expert, ends)
         return _summed(y, weights, order)
+
+    def flops_per_token(self, top_k: int) -> int:
+        """4 d f for each of top_k experts, gated 6 d f."""
+        return top_k * 2 * self.dim * self.hidden * (self.inputs + 1)
 
     def linear_maps(self) -> Iterator[tuple[Tensor, Tensor | None]]:
         """(out, in) weight and bias of every map of every expert, for an initialisation."""

@@ -30,6 +30,10 @@ class LatentExperts(nn.Module):
         """weights (N, top_k) of the experts chosen (N, top_k)."""
         return self.up(self.norm(self.experts(self.down(x), weights, chosen)))
 
+    def flops_per_token(self, top_k: int) -> int:
+        """4 d l for the way into the latent width and back, and the experts in it."""
+        return 4 * self.up.out_features * self.up.in_features + self.experts.flops_per_token(top_k)
+
     # What a residual may rescale, one rule: nothing that stands before the norm, which takes any factor out again.
 
     def input_weights(self) -> list[Tensor]:

@@ -45,4 +45,4 @@ def latent_moe(
     sizes = LatentSizes(experts, hidden.of(dim), latent.of(dim))
     own = LatentExperts(dim, activation, bias, dropout, sizes=sizes, norm=norm)
     beside = Shared(shared, shared_hidden, shared_gate).build(dim, activation, bias, dropout, others=hidden)
-    return MixtureOfExperts(routes, own, beside)
+    return MixtureOfExperts(routes, own, beside, top_k=top_k)

@@ -2,6 +2,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
+from explorer import Lengths
 from explorer_feedforwards.experts import Experts
 from explorer_feedforwards.latent_experts import LatentExperts
 from explorer_feedforwards.router import Router
@@ -14,15 +15,23 @@ class MixtureOfExperts(nn.Module):
     Built by `moe` and `latent_moe`.
     """
 
-    def __init__(self, router: Router, experts: Experts | LatentExperts, shared: SharedExpert | None):
+    def __init__(self, router: Router, experts: Experts | LatentExperts, shared: SharedExpert | None, *, top_k: int):
         super().__init__()
         self.router, self.experts, self.shared = router, experts, shared
+        self.top_k = top_k
 
     def forward(self, x: Tensor, ids: Tensor | None = None) -> Tensor:
         """ids (B, T): the token ids, which only `select: token` reads."""
         tokens = x.flatten(0, 1)  # (B T, dim)
         y = self.experts(tokens, *self.router(tokens, ids)).view(x.shape)
         return y if self.shared is None else y + self.shared(x)
+
+    def closed_form(self, at: Lengths) -> int:
+        """2 d E FLOPs a token for the router, those of its K experts (6 d f K, gated) and of the shared one."""
+        linear = self.router.linear
+        token = 2 * linear.in_features * linear.out_features + self.experts.flops_per_token(self.top_k)
+        shared = 0 if self.shared is None else self.shared.closed_form(at)
+        return at.batch * at.tokens * token + shared
 
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         """Views of every expert's matrices, one by one. The router and gates are in no role: they scale nothing."""

@@ -45,4 +45,4 @@ def moe(
     routes = Routing(experts, top_k, router, renormalise, scale).build(dim, bias, vocab, selection)
     own = Experts(dim, activation, bias, dropout, experts=experts, hidden=hidden.of(dim))
     beside = Shared(shared, shared_hidden, shared_gate).build(dim, activation, bias, dropout, others=hidden)
-    return MixtureOfExperts(routes, own, beside)
+    return MixtureOfExperts(routes, own, beside, top_k=top_k)

@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor, nn
 
-from explorer import Activation, Width
+from explorer import Activation, Lengths, Width
 from explorer_feedforwards.dense import Dense
 
 
@@ -21,3 +21,8 @@ class SharedExpert(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.expert(x)
         return y if self.gate is None else torch.sigmoid(self.gate(x)) * y
+
+    def closed_form(self, at: Lengths) -> int:
+        """That of `dense`, and 2 d FLOPs a token for the gate."""
+        gate = 0 if self.gate is None else at.batch * at.tokens * 2 * self.gate.in_features
+        return self.expert.closed_form(at) + gate

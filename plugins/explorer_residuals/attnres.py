@@ -5,7 +5,7 @@ import torch
 from annotated_types import Gt
 from torch import Tensor
 
-from explorer import Residual, Site
+from explorer import Lengths, Residual, Site
 from explorer_residuals.aggregate import Aggregate, joined, widened
 from explorer_residuals.streams import PLACEMENTS
 
@@ -41,6 +41,7 @@ class AttnRes(Residual):
         super().__init__()
         self.aggregate = Aggregate(dim, key_norm=key_norm, eps=eps)
         self.idle_parameters: Mapping[str, str] = idle(site)
+        self.sources = site.index + 1
 
     def enter(self, x: Tensor) -> Sources:
         wide = widened(x)
@@ -56,6 +57,10 @@ class AttnRes(Residual):
 
     def leave(self, state: Sources) -> Tensor:
         return self.aggregate(state.groups, state.scales).to(state.dtype)
+
+    def closed_form(self, at: Lengths) -> int:
+        """4 S d FLOPs a token at the site that reads S sources: the embedding and all outputs before."""
+        return at.batch * at.tokens * 4 * self.sources * self.aggregate.dim
 
 
 def idle(site: Site) -> Mapping[str, str]:

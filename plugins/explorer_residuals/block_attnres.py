@@ -5,7 +5,7 @@ import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
 
-from explorer import Residual, Site
+from explorer import Lengths, Residual, Site
 from explorer_residuals.aggregate import Aggregate, joined, widened
 from explorer_residuals.attnres import idle
 from explorer_residuals.streams import PLACEMENTS
@@ -52,6 +52,8 @@ class BlockAttnRes(Residual):
         self.block = site.layer // block_size
         self.aggregate = Aggregate(dim, key_norm=key_norm, eps=eps)
         self.idle_parameters: Mapping[str, str] = idle(site)
+        opens = site.sublayer == 0 and site.layer % block_size == 0
+        self.sources = self.block + (1 if opens else 2)
 
     def enter(self, x: Tensor) -> Blocks:
         return Blocks(None, None, widened(x), -1, x.dtype)
@@ -76,6 +78,12 @@ class BlockAttnRes(Residual):
             return partial.to(state.dtype)
         scales = joined(state.scales, self.aggregate.scale(partial))
         return self.aggregate((state.done, partial.unsqueeze(-2)), scales).to(state.dtype)
+
+    def closed_form(self, at: Lengths) -> int:
+        """4 S d FLOPs a token at a site that reads S sources: the embedding, the finished blocks and the open one,
+        which is not there yet where it opens. Of layers that all have a sublayer.
+        """
+        return at.batch * at.tokens * 4 * self.sources * self.aggregate.dim
 
 
 def _open(state: Blocks) -> Tensor:

@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor, nn
 
-from explorer import Residual
+from explorer import Lengths, Residual
 
 
 class Highway(Residual):
@@ -20,3 +20,7 @@ class Highway(Residual):
     def write(self, state: Tensor, y: Tensor) -> Tensor:
         # lerp takes one dtype; under autocast F(x) and the gate may be of a lower precision than the stream.
         return torch.lerp(state, y.to(state.dtype), self.gate(state).sigmoid().to(state.dtype))
+
+    def closed_form(self, at: Lengths) -> int:
+        """2 d^2 FLOPs a token for the gate."""
+        return at.batch * at.tokens * 2 * self.gate.in_features * self.gate.out_features

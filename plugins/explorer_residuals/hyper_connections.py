@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
-from explorer import KeepsFloat32, Residual, Site, wide_dtype, without_autocast
+from explorer import KeepsFloat32, Lengths, Residual, Site, wide_dtype, without_autocast
 from explorer_residuals.streams import PLACEMENTS, copied
 
 Read = tuple[Tensor, Tensor, Tensor]
@@ -29,7 +29,7 @@ class HyperConnections(KeepsFloat32, Residual):
 
     def __init__(self, dim: int, site: Site, *, streams: Annotated[int, Ge(1), Le(256)] = 4, dynamic: bool = True):
         super().__init__()
-        self.streams, self.dynamic = streams, dynamic
+        self.dim, self.streams, self.dynamic = dim, streams, dynamic
         if site.end:
             return
         dtype = wide_dtype()
@@ -61,6 +61,14 @@ class HyperConnections(KeepsFloat32, Residual):
 
     def leave(self, state: Tensor) -> Tensor:
         return state.sum(-2)
+
+    def closed_form(self, at: Lengths) -> int:
+        """2 n (n + 1) d FLOPs a token for the mix, dynamic 2 n d (n + 2) more.
+
+        B^T F(x) is an outer product, which is not a matrix product here.
+        """
+        mix, moving = self.streams + 1, self.streams + 2 if self.dynamic else 0
+        return at.batch * at.tokens * 2 * self.streams * self.dim * (mix + moving)
 
     def coefficients(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         """A (B, T, n, n + 1) and B (B, T, n) in float32 for streams (B, T, n, dim); static ones without (B, T)."""

@@ -7,7 +7,7 @@ import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor, nn
 
-from explorer import KeepsFloat32, Residual, Site, wide_dtype, without_autocast
+from explorer import KeepsFloat32, Lengths, Residual, Site, wide_dtype, without_autocast
 from explorer_residuals.hyper_head import HyperHead, project
 from explorer_residuals.sinkhorn import sinkhorn
 from explorer_residuals.streams import PLACEMENTS, copied, weighted_sum
@@ -62,6 +62,7 @@ class ManifoldHyperConnections(KeepsFloat32, Residual):
     ):
         super().__init__()
         self.streams, self.iterations, self.temperature, self.eps = streams, iterations, temperature, eps
+        self.dim = dim
         self.sizes = (streams, streams, streams * streams)  # pre, post, res
         self.head = HyperHead(dim, streams, eps=eps) if site.end and leave == "weighted" else None
         if site.end:
@@ -91,6 +92,14 @@ class ManifoldHyperConnections(KeepsFloat32, Residual):
 
     def leave(self, state: Tensor) -> Tensor:
         return state.sum(-2) if self.head is None else self.head(state)
+
+    def closed_form(self, at: Lengths) -> int:
+        """2 n d n (n + 2) FLOPs a token for phi, 2 n d for H_pre X, 2 n^2 d for H_res X: n = 4 has 232 d.
+
+        H_post^T F(x) is an outer product, which is not a matrix product here.
+        """
+        n = self.streams
+        return at.batch * at.tokens * 2 * n * self.dim * (n * (n + 2) + 1 + n)
 
     def coefficients(self, streams: Tensor) -> Read:
         """H_pre (B, T, n), H_post (B, T, n) and H_res (B, T, n, n) in float32 for streams (B, T, n, dim)."""

@@ -238,6 +238,20 @@ class Remembers(Residual):
         return state + y + old
 
 
+class MacsForFlops(nn.Module):
+    """A paper that counts a multiply-add once."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return self.linear(x)
+
+    def closed_form(self, at):
+        return at.batch * at.tokens * self.linear.weight.numel()
+
+
 class Twice(nn.Module):
     def forward(self, x):
         return x + x
@@ -292,6 +306,7 @@ BREAKS = [  # kind, component, the check that fails, what its message says
     ("activation", Narrows, "keeps_shape_and_dtype", "in torch.bfloat16"),
     ("activation", Greedy, "keeps_shape_and_dtype", "3 required arguments"),
     ("feedforward", Rates, "picked_dropout_acts", "in training"),
+    ("feedforward", MacsForFlops, "closed_form_agrees", "matmul_flops of prefill to be"),
     ("residual", Wrong, "declares_placements", "before"),
     ("residual", Scale, "declares_placements", "an explorer.Residual"),
     ("residual", Two, "silent_sublayers", "what `read` gives"),

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from explorer.testing.check import Check
 from explorer.testing.checks import (
     activation,
+    closed_form,
     compiling,
     counting,
     cross,
@@ -62,9 +63,10 @@ CHECKS: Mapping[str, tuple[Check, ...]] = MappingProxyType(
             dropout.picked_dropout_acts,
             cross.crosses,
             position.stays_with_the_stack,
+            closed_form.closed_form_agrees,
         ),
-        "residual": _checks(residual.declares_placements, residual.silent_sublayers),
-        "feedforward": _checks(dropout.picked_dropout_acts),
+        "residual": _checks(residual.declares_placements, residual.silent_sublayers, closed_form.closed_form_agrees),
+        "feedforward": _checks(dropout.picked_dropout_acts, closed_form.closed_form_agrees),
         "position": _checks(
             position.keeps_shape_and_dtype, position.counts_from_the_start, position.far_places_in_bfloat16
         ),
