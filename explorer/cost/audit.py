@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
-from explorer.assembly.construction import dtype_of
-from explorer.blueprint.plan import ModelPlan
-from explorer.blueprint.workload import Workload
+from explorer.cost.costs import Cost
 from explorer.cost.observation import Observations
 from explorer.cost.observing import step_of
+from explorer.cost.part import Role
 from explorer.cost.rows import Counts
-from explorer.cost.subject import Subjects
+from explorer.cost.subject import Subject
 from explorer.cost.tape import Entry, addition
 from explorer.cost.walk import walk
 from explorer.cost.whole import trace_whole
@@ -19,7 +18,7 @@ from explorer.cost.whole import trace_whole
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A number of a part, by the sum and by the whole."""
+    """A number of a part, by the sum and by the whole. part: "" for what stands between parts."""
 
     part: str
     number: str
@@ -31,16 +30,28 @@ class Mismatch:
         return f"{part}: {self.number} {self.summed} as a sum of parts, {self.whole} in a whole pass"
 
 
-def audit(plan: ModelPlan, workload: Workload, observations: Observations, subjects: Subjects) -> list[Mismatch]:
-    """What differs between the sum over parts and a pass of the whole model, built anew; nothing should.
+def audit(cost: Cost, subject: Subject, observations: Observations) -> list[Mismatch]:
+    """What differs between a reported cost and a pass of the whole module, built anew; nothing should.
 
-    workload: settled. Raises: what `count` raises.
+    subject: the model, or the block alone, of which the cost is. Where the sums differ the parts are named.
+    Raises: what `count` raises.
     """
-    subject = subjects.model(workload.dtype)
+    workload = cost.workload.of_source() if subject.of is not None and subject.of.in_encoder else cost.workload
     step = step_of(subject, workload)
-    summed = by_part(walk(subject, step, observations).entries)
-    whole = trace_whole(plan, dtype_of(workload.dtype), step, observations.rules)
-    return list(_differences(summed, whole))
+    whole = trace_whole(subject.plan, subject.of, subject.dtype, step, observations.rules)
+    if subject.of is not None:  # where the state is entered and left belongs to a model
+        outside = {Role(subject.of.stack.name, name).label for name in ("enter", "leave")}
+        whole = {part: counts for part, counts in whole.items() if part not in outside}
+    if cost.counts is not None and not list(_differences("", cost.counts, sum(whole.values(), Counts()))):
+        return []
+    entries = walk(subject, step, observations).entries
+    summed = by_part(entry for entry in entries if subject.of is None or entry.part.role.layer is not None)
+    found = [difference for part in {**summed, **whole} for difference in _of_part(part, summed, whole)]
+    return found or list(_differences("all", cost.counts or Counts(), sum(whole.values(), Counts())))
+
+
+def _of_part(part: str, summed: Mapping[str, Counts], whole: Mapping[str, Counts]) -> Iterable[Mismatch]:
+    return _differences(part, summed.get(part, Counts()), whole.get(part, Counts()))
 
 
 def by_part(entries: Iterable[Entry]) -> dict[str, Counts]:
@@ -56,14 +67,10 @@ def by_part(entries: Iterable[Entry]) -> dict[str, Counts]:
     return found
 
 
-def _differences(summed: Mapping[str, Counts], whole: Mapping[str, Counts]) -> Iterable[Mismatch]:
-    for part in dict.fromkeys([*summed, *whole]):
-        one, other = summed.get(part, Counts()), whole.get(part, Counts())
-        for field in fields(Counts):
-            if field.name == "exact_reason":
-                continue
-            values = [getattr(counts, field.name) for counts in (one, other)]
-            if field.name == "incomplete":
-                values = [sorted(value) for value in values]
-            if values[0] != values[1]:
-                yield Mismatch(part, field.name, *values)
+def _differences(part: str, summed: Counts, whole: Counts) -> Iterable[Mismatch]:
+    for field in fields(Counts):
+        one, other = (getattr(counts, field.name) for counts in (summed, whole))
+        if field.name == "incomplete":
+            one, other = sorted(one), sorted(other)
+        if field.name != "exact_reason" and one != other:
+            yield Mismatch(part, field.name, one, other)

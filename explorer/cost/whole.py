@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from explorer.assembly.block import Block
-from explorer.assembly.build import build_model
+from explorer.assembly.build import build_block, build_model
+from explorer.assembly.cache import Cache
 from explorer.assembly.head import LmHead
-from explorer.assembly.model import Model
+from explorer.assembly.model import BlockModule, Model
 from explorer.assembly.stack import Stack
 from explorer.assembly.sublayer import ParallelSublayers, Sublayer
 from explorer.blueprint.plan import ModelPlan, StackPlan
@@ -21,77 +23,105 @@ from explorer.cost.observation import META, Rules, Step
 from explorer.cost.part import Role
 from explorer.cost.parts import cross_entropy
 from explorer.cost.rows import Counts
+from explorer.cost.subject import BlockName
 from explorer.cost.trace import Trace
 from explorer.cost.trees import put_together, take_apart
 from explorer.cost.watched import WatchedCache
 
 
-def trace_whole(plan: ModelPlan, dtype: torch.dtype, step: Step, rules: Rules) -> dict[str, Counts]:
-    """The costs of one pass of a model that is built as users build it, by the text of the part's role.
+def trace_whole(
+    plan: ModelPlan, block: BlockName | None, dtype: torch.dtype, step: Step, rules: Rules
+) -> dict[str, Counts]:
+    """The costs of one pass of a model, or of a block alone, that is built as users build it, by part (`Role.label`).
 
     Forward and backward together; "" holds what stands between parts: dropout, additions of gradients, the loss.
     rules: what plugins say of their own operators.
     """
-    model = build_model(plan, device="meta", dtype=dtype)
-    model.train(step.train)
-    cache = _filled(model, plan, step, dtype)
-    given = _inputs(plan, step.batch, step.tokens, dtype, step.train)
-    source = None if step.source is None else _inputs(plan, step.batch, step.source, dtype, step.train)
-    constants = [*model.parameters(), *model.buffers()]
+    call = _Call.of(plan, block, dtype, step)
+    call.module.train(step.train)
+    cache = call.filled()
+    given, source = call.inputs(step.tokens, step.source, step.train)
+    constants = [*call.module.parameters(), *call.module.buffers()]
     kept: Set[int] = frozenset() if cache is None else cache.storages
     trace = Trace(weights=constants, cache=kept, rules=rules)
-    with torch.set_grad_enabled(step.train), trace, _labelled(model, plan, trace):
-        out = model(given, source, cache=cache)
+    with torch.set_grad_enabled(step.train), trace, _labelled(call, trace):
+        out = call.run(given, source, cache)
         if step.train:
-            _backward(model, given, source, out, trace)
+            _backward(call.module, given, source, out, trace)
     found: dict[str, Counts] = {}
     for (part, _), counts in trace.counts_by_part().items():
         found[part] = found.get(part, Counts()) + counts
     return found
 
 
-def _backward(model: Model, given: Tensor, source: Tensor | None, out: Tensor, trace: Trace) -> None:
-    if isinstance(model.head, LmHead):
-        targets = torch.empty(given.shape, dtype=torch.int64, device=META)
-        out = cross_entropy(out, targets)
-    wanted = [t for t in (given, source, *model.parameters()) if t is not None and t.requires_grad]
+def _backward(module: Model | BlockModule, given: Tensor, source: Tensor | None, out: Tensor, trace: Trace) -> None:
+    if isinstance(module, Model) and isinstance(module.head, LmHead):
+        out = cross_entropy(out, torch.empty(given.shape, dtype=torch.int64, device=META))
+    wanted = [t for t in (given, source, *module.parameters()) if t is not None and t.requires_grad]
     grads = torch.autograd.grad(out, wanted, torch.empty_like(out), allow_unused=True)
     trace.leaves([grad for grad in grads if grad is not None])
 
 
-def _inputs(plan: ModelPlan, batch: int, tokens: int, dtype: torch.dtype, train: bool) -> Tensor:
-    if plan.vocab is not None:
-        return torch.empty((batch, tokens), dtype=torch.int64, device=META)
-    return torch.empty((batch, tokens, plan.dim), dtype=dtype, device=META, requires_grad=train)
+@dataclass(frozen=True)
+class _Call:
+    """A module and how it is called."""
 
+    module: Model | BlockModule
+    plan: ModelPlan
+    stacks: tuple[StackPlan, ...]
+    dtype: torch.dtype
+    step: Step
 
-@torch.no_grad()
-def _filled(model: Model, plan: ModelPlan, step: Step, dtype: torch.dtype) -> WatchedCache | None:
-    held = step.held
-    if held is None:
-        return None
-    slots = model.stack.intake.slots
-    cache = WatchedCache(slots, batch=held.batch, capacity=held.capacity, dtype=held.dtype, device=META)
-    if not held.tokens and held.source is None:
+    @staticmethod
+    def of(plan: ModelPlan, block: BlockName | None, dtype: torch.dtype, step: Step) -> _Call:
+        if block is None:
+            return _Call(build_model(plan, device="meta", dtype=dtype), plan, plan.stacks, dtype, step)
+        module = build_block(plan, block.label, device="meta", dtype=dtype)
+        return _Call(module, plan, (replace(block.stack, layers=(block.name,)),), dtype, step)
+
+    def run(self, given: Tensor, source: Tensor | None, cache: Cache | None) -> Any:
+        if isinstance(self.module, Model):
+            return self.module(given, source, cache=cache)
+        ids = None if self.plan.vocab is None else torch.empty(given.shape[:2], dtype=torch.int64, device=META)
+        return self.module(given, source, cache=cache, ids=ids)
+
+    def inputs(self, tokens: int, source: int | None, train: bool) -> tuple[Tensor, Tensor | None]:
+        return self._input(tokens, train), None if source is None else self._input(source, train)
+
+    def _input(self, tokens: int, train: bool) -> Tensor:
+        batch = self.step.batch
+        if self.plan.vocab is not None and isinstance(self.module, Model):
+            return torch.empty((batch, tokens), dtype=torch.int64, device=META)
+        return torch.empty((batch, tokens, self.plan.dim), dtype=self.dtype, device=META, requires_grad=train)
+
+    @torch.no_grad()
+    def filled(self) -> WatchedCache | None:
+        """A cache that holds what the step finds there."""
+        held = self.step.held
+        if held is None:
+            return None
+        slots = self.module.stack.intake.slots
+        cache = WatchedCache(slots, batch=held.batch, capacity=held.capacity, dtype=held.dtype, device=META)
+        if held.tokens or held.source is not None:
+            empty = cache.timing_mark()
+            self.run(*self.inputs(max(held.tokens, 1), held.source, False), cache)
+            if not held.tokens:
+                empty()
         return cache
-    empty = cache.timing_mark()
-    source = None if held.source is None else _inputs(plan, held.batch, held.source, dtype, False)
-    model(_inputs(plan, held.batch, max(held.tokens, 1), dtype, False), source, cache=cache)
-    if not held.tokens:
-        empty()
-    return cache
 
 
 @contextmanager
-def _labelled(model: Model, plan: ModelPlan, trace: Trace) -> Iterator[None]:
-    """Inside, what each part of the model does is recorded under the text of its role."""
+def _labelled(call: _Call, trace: Trace) -> Iterator[None]:
+    """Inside, what each part of the module does is recorded under the label of its role."""
+    module = call.module
+    encoder, head = (module.encoder, module.head) if isinstance(module, Model) else (None, None)
     with ExitStack() as undo:
         label = partial(_label, undo, trace)
-        stacks = [s for s in (model.encoder, model.stack) if s is not None]
-        for stack, of in zip(stacks, plan.stacks, strict=True):
+        stacks = [stack for stack in (encoder, module.stack) if stack is not None]
+        for stack, of in zip(stacks, call.stacks, strict=True):
             _label_stack(stack, of, label)
-        if model.head is not None:
-            label(model.head, "forward", Role(plan.stack.name, "head"))
+        if head is not None:
+            label(head, "forward", Role(call.plan.stack.name, "head"))
         yield
 
 

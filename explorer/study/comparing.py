@@ -9,8 +9,9 @@ from typing import Any
 
 from explorer.blueprint.blueprint import Blueprint
 from explorer.errors import UsageError
+from explorer.study.one_by_one import shortest_table
 from explorer.study.result import Result
-from explorer.study.run import OnProgress, run, shortest_table
+from explorer.study.run import OnProgress, run
 
 AXIS = "blueprint"
 MOST_BESIDE = 6

@@ -1,8 +1,9 @@
-"""The result of a study: one document, the JSON of the command line."""
+"""The result of a study: the JSON of the command line, and the same numbers as a table."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from explorer.study.frame import columns, rows
@@ -10,24 +11,60 @@ from explorer.study.frame import columns, rows
 if TYPE_CHECKING:
     import polars
 
+    from explorer.study.large import Table
 
-@dataclass(frozen=True)
+MANY = 10_000
+"""Rows above which a result is written as a table, and shown in part."""
+
+
 class Result:
-    """What ``run`` returns. ``to_dict`` is the document that ``explorer run --format json`` prints."""
+    """What ``run`` returns.
 
-    document: dict[str, Any]
+    head: the document without its rows. rows: those, which may be made as they are asked for. table: of all rows,
+    where there are too many for objects.
+    """
+
+    def __init__(
+        self, document: dict[str, Any], rows: Sequence[dict[str, Any]] | None = None, table: Table | None = None
+    ):
+        self.head = {key: value for key, value in document.items() if key != "combinations"}
+        self.rows: Sequence[dict[str, Any]] = document["combinations"] if rows is None else rows
+        self.table = table
+
+    @property
+    def many(self) -> bool:
+        """Whether there are more rows than are worth an object each."""
+        return self.table is not None and len(self.rows) > MANY
 
     def to_dict(self) -> dict[str, Any]:
-        return self.document
+        """The document that ``explorer run --format json`` prints, with every row."""
+        return self.excerpt(len(self.rows))
+
+    def excerpt(self, count: int) -> dict[str, Any]:
+        """The document with the first rows only."""
+        return {**self.head, "combinations": [self.rows[index] for index in range(min(count, len(self.rows)))]}
 
     @property
     def failed(self) -> bool:
-        """Whether a measurement failed."""
-        return any(row["error"] for row in self.document["combinations"])
+        """Whether a measurement failed, or an audit found a number that is no sum of parts."""
+        if self.head.get("audit", {}).get("mismatches"):
+            return True
+        return not self.many and any(row["error"] for row in self.rows)
 
     def frame(self) -> polars.DataFrame:
-        """One row per combination, workload, scope and block name, as in the CSV; a skipped combination is one row."""
+        """One row per combination, workload, scope and block name, as in the CSV; a skipped combination is one row.
+
+        Of many combinations the columns `label`, `error` and those of latency are left out.
+        """
         import polars
 
-        names, data = columns(self.document), list(rows(self.document))
+        if self.many:
+            assert self.table is not None, "many rows have a table"
+            return polars.concat(list(self.table.frames()), how="vertical_relaxed")
+        document = self.to_dict()
+        names, data = columns(document), list(rows(document))
         return polars.DataFrame(data, schema=names, orient="row", infer_schema_length=None)
+
+    def write_parquet(self, path: Path) -> None:
+        """Write ``frame`` to a Parquet file."""
+        self.frame().write_parquet(path)

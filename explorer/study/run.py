@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
 
 from explorer.blueprint.axes import plain_axes
 from explorer.blueprint.blueprint import Blueprint
-from explorer.blueprint.combinations import DEFAULT_LIMIT, Combination, Combinations
+from explorer.blueprint.combinations import DEFAULT_LIMIT, Combinations
 from explorer.blueprint.load import load
-from explorer.blueprint.plan import ModelPlan
-from explorer.blueprint.workload import DEFAULT_TOKENS
-from explorer.cost.counting import count
-from explorer.cost.subject import longest
-from explorer.errors import PluginError, RefusedError
+from explorer.cost.counting import Workbench
+from explorer.cost.observation import Observations
 from explorer.latency.device import resolve_device
 from explorer.latency.effort import effort_for
+from explorer.study.auditing import DEFAULT_ROWS, Audited, audited, spread
+from explorer.study.large import Table
 from explorer.study.measuring import measure_rows
-from explorer.study.result import Result
-from explorer.study.rows import counted_row, skipped_row
-from explorer.study.warned import warned
+from explorer.study.one_by_one import OneByOne, count_one_by_one
+from explorer.study.result import MANY, Result
+from explorer.study.swept import Swept, sweep_rows
 
 OnProgress = Callable[[str, int, int], None]
+
+FEW = 24
+"""Rows up to which each is counted by itself; beyond, arrays over all rows cost less."""
 
 
 def run(
@@ -34,13 +37,15 @@ def run(
     effort: str = "default",
     device: str | None = None,
     limit: int = DEFAULT_LIMIT,
+    audit: int | None = None,
     default_tokens: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Result:
-    """Parameters, matrix products and cache of every combination, and its latency where ``measure`` is set.
+    """What every combination takes, and its latency where ``measure`` is set.
 
     blueprint: loaded, or what ``load`` takes. device: where to measure; None: CUDA where there is one, else the CPU.
-    limit: most combinations. default_tokens: of a workload that writes none; None: as many as every row can take.
+    limit: most combinations. audit: rows that are traced as a whole and must show the numbers that were summed; None: a
+    few, for some seconds. default_tokens: of a workload that writes none; None: as many as every row can take.
     on_progress: called with what is being done, how many of it are, and of how many.
 
     Raises: UsageError (limit, device), BlueprintError or RefusedError where no combination is left.
@@ -53,72 +58,85 @@ def run(
     if not isinstance(blueprint, Blueprint):
         blueprint = load(blueprint)
     combinations = blueprint.combinations(limit)
-    rows = _count_all(blueprint, combinations, default_tokens, progress)
-    _mark_baselines(rows, combinations)
-    environment = _environment(blueprint)
+    bench = Workbench(Observations(blueprint.registry.cost_rules))
+    counted = _count(blueprint, combinations, default_tokens, bench, progress, one_by_one=measure)
+    document = _document(blueprint, combinations, counted)
+    document["audit"] = _audit(counted, audit, bench, progress)
+    if isinstance(counted, Swept) and len(combinations.places) > MANY:
+        return Result(document, Rows(counted), Table(counted))
+    rows = list(Rows(counted))
     if measure:
-        environment |= measure_rows(rows, combinations.rows, device=device, effort=effort, on_progress=progress)
-    return Result(_document(blueprint, combinations, rows, environment))
+        told = measure_rows(rows, combinations.rows, device=device, effort=effort, on_progress=progress)
+        document["environment"] |= told
+    return Result(document, rows)
 
 
-def _count_all(
-    blueprint: Blueprint, combinations: Combinations, tokens: int | None, progress: OnProgress
-) -> list[dict[str, Any]]:
-    default = tokens or shortest_table([row.plan for row in combinations.rows if row.plan is not None])
-    rows, refusals = [], []
-    for done, row in enumerate(combinations.rows):
-        progress("counting", done, len(combinations.rows))
-        try:
-            rows.append(_count_one(blueprint, row, default))
-        except (RefusedError, PluginError) as error:
-            refusals.append(error)
-            rows.append(skipped_row(row, error.message if isinstance(error, RefusedError) else str(error)))
-    progress("counting", len(rows), len(rows))
-    if refusals and all(row["skipped"] for row in rows):
-        raise refusals[0]
-    return rows
+def _count(
+    blueprint: Blueprint,
+    combinations: Combinations,
+    tokens: int | None,
+    bench: Workbench,
+    progress: OnProgress,
+    *,
+    one_by_one: bool,
+) -> OneByOne | Swept:
+    if one_by_one or len(combinations.places) <= FEW:
+        return count_one_by_one(blueprint, combinations, tokens, bench, progress)
+    return sweep_rows(blueprint, combinations, tokens, bench, progress)
 
 
-def _count_one(blueprint: Blueprint, row: Combination, default: int) -> dict[str, Any]:
-    if row.plan is None:
-        return skipped_row(row, row.skipped or "")
-    with warned(row.plan) as said:
-        counted = count(row.plan, blueprint.workloads, default)
-    return counted_row(row, counted, said)
+class Rows(Sequence[dict[str, Any]]):
+    """The rows of a result with their baselines, each made when it is asked for."""
+
+    def __init__(self, counted: OneByOne | Swept):
+        self._counted = counted
+        self._ids = counted.combinations.ids()
+        self._partners = counted.combinations.partners(counted.dead)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        partner = int(self._partners[index])
+        base = None if partner < 0 else str(self._ids[partner])
+        return {**self._counted.row(index), "baseline": partner == index, "baseline_id": base}
 
 
-def shortest_table(plans: Sequence[ModelPlan]) -> int:
-    """Tokens of a workload that writes none: as many as every row can take, so that rows can be compared."""
-    shortest = DEFAULT_TOKENS
-    for plan in plans:
-        with suppress(RefusedError, PluginError):  # it is refused again where its row is counted
-            shortest = min([shortest, *longest(plan).values()])
-    return shortest
+def _audit(counted: OneByOne | Swept, asked: int | None, bench: Workbench, progress: OnProgress) -> dict[str, Any]:
+    """What whole passes of some rows say of the sums."""
+    alive = np.flatnonzero(~counted.dead)
+    chosen = [int(alive[at]) for at in spread(DEFAULT_ROWS if asked is None else asked, len(alive))]
+
+    def row(index: int) -> Callable[[], Audited]:
+        def make() -> Audited:
+            one = counted.combinations.rows[index]
+            assert one.plan is not None, one
+            return one.id, one.plan, counted.counted(one, index)
+
+        return make
+
+    return audited([row(index) for index in chosen], bench, asked is not None, progress)
 
 
-def _mark_baselines(rows: Sequence[dict[str, Any]], combinations: Combinations) -> None:
-    partners = combinations.baselines({row["id"] for row in rows if row["skipped"]})
-    for row in rows:
-        row["baseline_id"] = partners[row["id"]]
-        row["baseline"] = row["baseline_id"] == row["id"]
-
-
-def _document(
-    blueprint: Blueprint, combinations: Combinations, rows: list[dict[str, Any]], environment: dict[str, Any]
-) -> dict[str, Any]:
-    skipped = sum(1 for row in rows if row["skipped"])
+def _document(blueprint: Blueprint, combinations: Combinations, counted: OneByOne | Swept) -> dict[str, Any]:
+    skipped = int(counted.dead.sum())
     return {
         "schema": 1,
         "blueprint": {"name": blueprint.name, "path": blueprint.path, "digest": blueprint.digest},
-        "environment": environment,
+        "environment": _environment(blueprint),
         "axes": plain_axes(blueprint.axes),
         "counts": {
             "product": combinations.product,
-            "rows": len(rows) - skipped,
+            "rows": len(combinations.places) - skipped,
             "skipped": skipped,
             "merged": combinations.merged,
         },
-        "combinations": rows,
     }
 
 

@@ -49,7 +49,11 @@ class Swept:
         """One row as in the JSON of a result, without its baseline."""
         row = self.combinations.rows[index]
         reason = self.reason(row)
-        return skipped_row(row, reason) if reason is not None else counted_row(row, self.counted(row), self._said(row))
+        return (
+            skipped_row(row, reason)
+            if reason is not None
+            else counted_row(row, self.counted(row, index), self._said(row))
+        )
 
     @cached_property
     def reason_codes(self) -> tuple[list[str], NDArray[np.int32]]:
@@ -63,7 +67,7 @@ class Swept:
             texts.append(reason)
         return texts, found
 
-    def counted(self, row: Combination) -> Counted:
+    def counted(self, row: Combination, index: int) -> Counted:
         """What a row that lives costs."""
         return self.apart[row.place] if row.place in self.apart else self.results.counted(row.place)
 

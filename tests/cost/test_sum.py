@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import explorer
 from explorer.blueprint.load import load
+from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.workload import Workload
-from explorer.cost.audit import audit
-from explorer.cost.counting import settle
-from explorer.cost.observation import Observations
-from explorer.cost.subject import Subjects
+from explorer.cost.audit import Mismatch, audit
+from explorer.cost.counting import Workbench, count
+from explorer.cost.subject import Subjects, blocks_of
 from explorer.errors import BlueprintError, RefusedError
 from explorer.registry.loading import load_registry
 from explorer.testing.toy import Toy
@@ -73,7 +73,24 @@ def document(random: Random) -> dict[str, Any]:
         top["tie_embeddings"] = True
     if random.random() < 0.3:
         return {**top, "encoder": stack(), "decoder": stack()}
-    return {**top, **stack()}
+    one = stack()
+    if top["vocab"] is None and random.random() < 0.3:
+        del one["layers"]  # blocks alone
+    return {**top, **one}
+
+
+def audits(plan: ModelPlan, workload: Workload) -> list[Mismatch]:
+    """Of the model, or where there is none of each block."""
+    bench, subjects = Workbench(), Subjects(plan)
+    costs = count(plan, [workload], bench=bench).costs
+    blocks = {block.label: block for block in blocks_of(plan)}
+    found = []
+    for cost in costs:
+        if cost.scope == "model" or not plan.whole:
+            dtype = workload.dtype
+            subject = subjects.model(dtype) if cost.scope == "model" else subjects.block(blocks[cost.name], dtype)
+            found += audit(cost, subject, bench.observations)
+    return found
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -84,8 +101,7 @@ def test_sum_equals_whole(phase: str, seed: int) -> None:
     written = Workload(batch=random.choice([1, 2]), dtype=random.choice(["float32", "bfloat16"]), **PHASES[phase])
     try:
         plan = load(document(random), registry=REGISTRY).plan()
-        (workload,) = settle(plan, [written])
-        found = audit(plan, workload, Observations(), Subjects(plan))
+        found = audits(plan, written)
     except (BlueprintError, RefusedError):
         assume(False)
     assert not found, "\n".join(map(str, found[:8]))
@@ -96,7 +112,6 @@ def test_a_part_that_is_counted_wrong_is_named(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(parts, "_run_branch", lambda module, wiring, given, view: (module(module(given["x"])), None))
     plan = explorer.load({"dim": 16, "heads": 4, "layers": 2, "attention": "none"}).plan()
-    (workload,) = settle(plan, [Workload(tokens=4)])
-    found = audit(plan, workload, Observations(), Subjects(plan))
+    found = audits(plan, Workload(tokens=4))
     assert {mismatch.part for mismatch in found} == {"block.0.feedforward.branch", "block.1.feedforward.branch"}
     assert "as a sum of parts" in str(found[0])

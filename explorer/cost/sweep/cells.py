@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -76,6 +77,11 @@ class BranchCell:
     def module(self) -> nn.Module:
         return self.branch.module
 
+    @property
+    def shares(self) -> bool:
+        """Whether layers hand it something: it then costs what its place says."""
+        return "shared" in self.branch.wiring.names
+
     def at(self, site: Site) -> Branch:
         """The sublayer as it is built at a site."""
         if "site" not in self.chosen.picks:
@@ -92,6 +98,7 @@ class NormCell:
     chosen: Chosen
     key: Hashable
     warned: tuple[str, ...] = ()
+    shares: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -160,6 +160,7 @@ class Flow:
     entries: Sequence[Entry]
     block: tuple[str, str] | None = None
     given: tuple[Any, ...] = ()
+    _patterns: dict[Group, Pattern] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -199,9 +200,14 @@ class Flow:
 
     def pattern(self, group: Group) -> Pattern | None:
         """What is asked of a group; None: nothing."""
-        calls = self.groups.get(group)
-        if calls is None:
+        if group not in self.groups:
             return None
+        if group not in self._patterns:
+            self._patterns[group] = self._pattern(group)
+        return self._patterns[group]
+
+    def _pattern(self, group: Group) -> Pattern:
+        calls = self.groups[group]
         last = None if group.of is None else self.last[group.of]
         asks = tuple(
             Ask(

@@ -115,7 +115,7 @@ class Passes:
         return known, isinstance(cell, NormCell) and cell.module is None
 
     def _term(self, look: Look[V], differing: list[Differs], pattern: Pattern | None, cell: Cell) -> Term[V]:
-        if pattern is None or not isinstance(cell, BranchCell | NormCell):
+        if pattern is None or not isinstance(cell, BranchCell | NormCell) or cell.shares:
             return Term(look.nothing, look.nothing)
         return _tried(look, differing, lambda: look.group(pattern, cell))
 

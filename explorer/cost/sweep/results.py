@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from explorer.cost.costs import BlockParams, Cost, Counted, KvBytes, Params
 from explorer.cost.growth import Rate
 from explorer.cost.rows import Counts
 from explorer.cost.sweep.passes import Flows, Passed
+from explorer.cost.sweep.spread import Spread
 from explorer.cost.sweep.structure import Shape, Stacked, Structure
 from explorer.cost.sweep.sweep import SIZED, Sweep
 from explorer.cost.sweep.tables import Tables, tables
@@ -68,7 +69,8 @@ class Results:
             amount = _layer(amounts, this, place, Amount()) + joins.get(this, Amount())
             rate = _layer(rates, this, place, Rate())
             size = _layer(sizes, this, place, Size())
-            yield _cost(workload, "block", label(stack, block), amount, rate, size)
+            cost = _cost(workload, "block", label(stack, block), amount, rate, size)
+            yield replace(cost, varies_by_layer=self._spreads[index].of(place, this))
         if structure.whole:
             amount = _whole(amounts, place) + joins.get(None, Amount())
             size = _whole(sizes, place) + self.tables_in(workload.dtype).at(place).size
@@ -79,6 +81,12 @@ class Results:
         cells = (cells.at(place) for cells in self._study.cells.values())
         residuals = self.sweep.uses.flows.at(place).warned
         return list(dict.fromkeys([*residuals, *(text for cell in cells for text in getattr(cell, "warned", ()))]))
+
+    @cached_property
+    def _spreads(self) -> list[Spread]:
+        sweep = self.sweep
+        pairs = zip(sweep.workloads, sweep.amounts, strict=True)
+        return [Spread(sweep.study(w.dtype), passed, sweep.bench.observations) for w, passed in pairs]
 
     @cached_property
     def own_uses(self) -> Varied[Use]:

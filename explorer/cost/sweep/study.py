@@ -139,7 +139,7 @@ class Study:
     def _is_apart(self, cell: Cell) -> bool:
         if not isinstance(cell, BranchCell):
             return False
-        entangled = cell.module in self._workshop.entangled or "shared" in cell.branch.wiring.names
+        entangled = cell.module in self._workshop.entangled or cell.shares
         return entangled or self._probed(cell)[1] is not None
 
     def _probed(self, cell: Cell) -> tuple[str | None, str | None]:
@@ -147,7 +147,9 @@ class Study:
         if not isinstance(cell, BranchCell):
             return None, None
         if cell.key not in self._probes:
-            self._probes[cell.key] = _probe(cell, self.bench.observations, dtype_of(self.dtype))
+            whole = any(structure.whole for structure in self.structure.values)
+            label = "model" if whole else cell.stack.label(cell.block.name)
+            self._probes[cell.key] = _probe(cell, self.bench.observations, dtype_of(self.dtype), label)
         return self._probes[cell.key]
 
     def warnings_of_residuals(self, plan: ModelPlan) -> tuple[str, ...]:
@@ -209,7 +211,9 @@ def _silent(workshop: Workshop, plan: ModelPlan | None, cell: Cell) -> str | Non
     return silent_branch(constructor, [cell.module])
 
 
-def _probe(cell: BranchCell, observations: Observations, dtype: torch.dtype) -> tuple[str | None, str | None]:
+def _probe(
+    cell: BranchCell, observations: Observations, dtype: torch.dtype, label: str
+) -> tuple[str | None, str | None]:
     """One token through a sublayer: what its code does wrong, and why it cannot be observed on meta."""
     like = Like((1, 1, cell.plan.dim), (cell.plan.dim, cell.plan.dim, 1), dtype)
     asked = Asked("branch", Step(1, 1), like, like if cell.branch.wiring.cross else None, None)
@@ -219,7 +223,7 @@ def _probe(cell: BranchCell, observations: Observations, dtype: torch.dtype) -> 
         inputs["shared"] = {}
     cell.module.train(False)
     try:
-        with understood("model") as trouble, torch.no_grad():
+        with understood(label) as trouble, torch.no_grad():
             observations.of(part, inputs, asked.step)
     except (RefusedError, PluginError) as error:
         return Refused.by(error).reason, None

@@ -1,0 +1,73 @@
+"""Whole passes of some rows, against the sums that were reported for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from explorer.blueprint.plan import ModelPlan
+from explorer.cost.audit import audit
+from explorer.cost.costs import Cost, Counted
+from explorer.cost.counting import Workbench
+from explorer.cost.rows import Counts
+from explorer.cost.subject import Subject, Subjects, blocks_of
+from explorer.cost.workshop import warnings_told
+
+OnProgress = Callable[[str, int, int], None]
+Audited = tuple[str, ModelPlan, Counted]
+"""The id of a row, its plan, and what was reported of it."""
+
+DEFAULT_ROWS = 8
+SECONDS = 10.0
+"""How long an audit that nobody asked for may take; it checks one row at least."""
+
+
+def spread(count: int, total: int) -> list[int]:
+    """So many indices of `total`, first and last among them, evenly spread."""
+    if count >= total:
+        return list(range(total))
+    return sorted({round(index * (total - 1) / max(count - 1, 1)) for index in range(count)})
+
+
+def audited(
+    rows: Sequence[Callable[[], Audited]], bench: Workbench, asked: bool, progress: OnProgress
+) -> dict[str, Any]:
+    """Trace each row as a whole, and say where a number is not what was reported.
+
+    asked: whether the user named a number of rows; else the audit ends after some seconds.
+    """
+    began = time.monotonic()
+    found: list[dict[str, Any]] = []
+    done = 0
+    for make in rows:
+        if done and not asked and time.monotonic() - began > SECONDS:
+            break
+        progress("tracing whole rows", done, len(rows))
+        identity, plan, counted = make()
+        with warnings_told():  # the row has told them
+            found += [{"id": identity, **mismatch} for mismatch in _mismatches(plan, counted, bench)]
+        done += 1
+    progress("tracing whole rows", done, done)
+    return {"rows": done, "planned": len(rows), "mismatches": found}
+
+
+def _mismatches(plan: ModelPlan, counted: Counted, bench: Workbench) -> list[dict[str, Any]]:
+    subjects = Subjects(plan, bench.workshops)
+    found = []
+    for cost in counted.costs:
+        subject = _subject(subjects, cost)
+        if subject is not None and cost.counts is not None and cost.counts != Counts():
+            about = {"workload": cost.workload.to_dict(), "scope": cost.scope, "name": cost.name}
+            found += [about | vars(mismatch) for mismatch in audit(cost, subject, bench.observations)]
+    return found
+
+
+def _subject(subjects: Subjects, cost: Cost) -> Subject | None:
+    """What a pass by itself shows a cost: the model, or where there is none a block; None: a block of a model."""
+    if cost.scope == "model":
+        return subjects.model(cost.workload.dtype)
+    if subjects.plan.whole:
+        return None
+    block = next(block for block in blocks_of(subjects.plan) if block.label == cost.name)
+    return subjects.block(block, cost.workload.dtype)
