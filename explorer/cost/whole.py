@@ -142,7 +142,10 @@ def _label(undo: ExitStack, trace: Trace, owner: Any, method: str, role: Role) -
         given = put_together(form, aliases)
         with trace.part(role.label):
             result = original(*given[0], **given[1])
-        return _left(trace, result, dict(zip(map(id, aliases), tensors, strict=True)))
+        handed_through = dict(zip(map(id, aliases), tensors, strict=True))
+        if "shared" in kwargs:  # what layers share was taken apart too
+            kwargs["shared"].update(_left(trace, given[1]["shared"], handed_through))
+        return _left(trace, result, handed_through)
 
     setattr(owner, method, recorded)
     undo.callback(delattr, owner, method)

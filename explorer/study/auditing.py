@@ -20,7 +20,7 @@ Audited = tuple[str, ModelPlan, Counted]
 
 DEFAULT_ROWS = 8
 SECONDS = 10.0
-"""How long an audit that nobody asked for may take; it checks one row at least."""
+"""How long an audit that nobody asked for may take."""
 
 
 def spread(count: int, total: int) -> list[int]:
@@ -35,21 +35,32 @@ def audited(
 ) -> dict[str, Any]:
     """Trace each row as a whole, and say where a number is not what was reported.
 
-    asked: whether the user named a number of rows; else the audit ends after some seconds.
+    asked: whether the user named a number of rows; else the audit ends before it takes more than some seconds.
     """
     began = time.monotonic()
     found: list[dict[str, Any]] = []
     done = 0
     for make in rows:
-        if done and not asked and time.monotonic() - began > SECONDS:
-            break
         progress("tracing whole rows", done, len(rows))
         identity, plan, counted = make()
+        if not asked and time.monotonic() - began + _seconds(plan, counted) > SECONDS:
+            break
         with warnings_told():  # the row has told them
             found += [{"id": identity, **mismatch} for mismatch in _mismatches(plan, counted, bench)]
         done += 1
     progress("tracing whole rows", done, done)
     return {"rows": done, "planned": len(rows), "mismatches": found}
+
+
+def _seconds(plan: ModelPlan, counted: Counted) -> float:
+    """About how long whole passes of a row take: every layer is run, one after the other."""
+    layers = sum(len(stack.layers) for stack in plan.stacks)
+    passes = sum(_PER_LAYER[cost.workload.phase] for cost in counted.costs if cost.scope == "model")
+    return layers * passes
+
+
+_PER_LAYER = {"prefill": 0.02, "decode": 0.04, "train": 0.06}
+"""Seconds."""
 
 
 def _mismatches(plan: ModelPlan, counted: Counted, bench: Workbench) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +41,18 @@ class Result:
         return self.excerpt(len(self.rows))
 
     def excerpt(self, count: int) -> dict[str, Any]:
-        """The document with the first rows only."""
-        return {**self.head, "combinations": [self.rows[index] for index in range(min(count, len(self.rows)))]}
+        """The document with the first rows only; `excerpt` says so where there are more."""
+        part = {"excerpt": {"rows": count, "of": len(self.rows)}} if count < len(self.rows) else {}
+        return {**self.head, **part, "combinations": self.rows[:count]}
 
     @property
     def failed(self) -> bool:
-        """Whether a measurement failed, or an audit found a number that is no sum of parts."""
+        """Whether a measurement failed, an audit found a number that is no sum of parts, or nobody can say why another
+        counter prints what it prints.
+        """
         if self.head.get("audit", {}).get("mismatches"):
             return True
-        return not self.many and any(row["error"] for row in self.rows)
+        return not self.many and any(row["error"] or _unexplained(row) for row in self.rows)
 
     def frame(self) -> polars.DataFrame:
         """One row per combination, workload, scope and block name, as in the CSV; a skipped combination is one row.
@@ -68,3 +71,8 @@ class Result:
     def write_parquet(self, path: Path) -> None:
         """Write ``frame`` to a Parquet file."""
         self.frame().write_parquet(path)
+
+
+def _unexplained(row: Mapping[str, Any]) -> bool:
+    """Whether a cross-check of a row shows a difference without a known reason."""
+    return any(not tool["explained"] for entry in row.get("crosscheck", ()) for tool in entry["tools"])

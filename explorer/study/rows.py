@@ -9,6 +9,7 @@ from explorer.blueprint.combinations import Combination
 from explorer.blueprint.resolved import resolved
 from explorer.cost.costs import Cost, Counted, Params
 from explorer.cost.rows import Counts
+from explorer.study.breakdown import breakdown
 
 _MEMORY = ("weights", "gradients", "optimizer", "activations", "peak", "inference_peak")
 
@@ -64,6 +65,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
         "kv_bytes_per_token_full_windows": cost.kv.per_token_full,
         "kv_cache_bytes": cost.kv.cache,
         "kernels": None if counts is None else counts.kernels,
+        "breakdown": breakdown(cost),
         "incomplete": list(cost.incomplete),
         "notes": list(cost.notes),
         **({"varies_by_layer": list(spread)} if spread else {}),

@@ -15,9 +15,11 @@ from explorer.blueprint.combinations import DEFAULT_LIMIT, Combinations
 from explorer.blueprint.load import load
 from explorer.cost.counting import Workbench
 from explorer.cost.observation import Observations
+from explorer.errors import UsageError
 from explorer.latency.device import resolve_device
 from explorer.latency.effort import effort_for
 from explorer.study.auditing import DEFAULT_ROWS, Audited, audited, spread
+from explorer.study.crosschecking import crosschecked, refuse_many
 from explorer.study.large import Table
 from explorer.study.measuring import measure_rows
 from explorer.study.one_by_one import OneByOne, count_one_by_one
@@ -38,6 +40,7 @@ def run(
     device: str | None = None,
     limit: int = DEFAULT_LIMIT,
     audit: int | None = None,
+    crosscheck: bool = False,
     default_tokens: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> Result:
@@ -45,19 +48,24 @@ def run(
 
     blueprint: loaded, or what ``load`` takes. device: where to measure; None: CUDA where there is one, else the CPU.
     limit: most combinations. audit: rows that are traced as a whole and must show the numbers that were summed; None: a
-    few, for some seconds. default_tokens: of a workload that writes none; None: as many as every row can take.
+    few, for some seconds. crosscheck: also run other counters on each block, seconds for each row. default_tokens: of a workload that writes none; None: as many as every row can take.
     on_progress: called with what is being done, how many of it are, and of how many.
 
-    Raises: UsageError (limit, device), BlueprintError or RefusedError where no combination is left.
+    Raises: UsageError (limit, device, audit, rows to cross-check), BlueprintError or RefusedError where no combination is
+    left.
     """
     progress = on_progress or (lambda stage, done, total: None)
     # What is wrong with the options is told before the work, and without measuring too.
     effort_for(effort)
     if device is not None:
         resolve_device(device)
+    if audit is not None and audit < 0:
+        raise UsageError(f"audit must be a number of rows, 0 or more, not {audit}")
     if not isinstance(blueprint, Blueprint):
         blueprint = load(blueprint)
     combinations = blueprint.combinations(limit)
+    if crosscheck:
+        refuse_many(len(combinations.places))
     bench = Workbench(Observations(blueprint.registry.cost_rules))
     counted = _count(blueprint, combinations, default_tokens, bench, progress, one_by_one=measure)
     document = _document(blueprint, combinations, counted)
@@ -65,6 +73,8 @@ def run(
     if isinstance(counted, Swept) and len(combinations.places) > MANY:
         return Result(document, Rows(counted), Table(counted))
     rows = list(Rows(counted))
+    if crosscheck:
+        _crosscheck(rows, counted, bench, progress)
     if measure:
         told = measure_rows(rows, combinations.rows, device=device, effort=effort, on_progress=progress)
         document["environment"] |= told
@@ -122,6 +132,18 @@ def _audit(counted: OneByOne | Swept, asked: int | None, bench: Workbench, progr
         return make
 
     return audited([row(index) for index in chosen], bench, asked is not None, progress)
+
+
+def _crosscheck(
+    rows: Sequence[dict[str, Any]], counted: OneByOne | Swept, bench: Workbench, progress: OnProgress
+) -> None:
+    """Put into each row that lives what other counters print for its blocks."""
+    for index, row in enumerate(rows):
+        progress("running other counters", index, len(rows))
+        one = counted.combinations.rows[index]
+        if row["skipped"] is None and one.plan is not None:
+            row["crosscheck"] = crosschecked(one.plan, counted.counted(one, index), bench.observations.rules)
+    progress("running other counters", len(rows), len(rows))
 
 
 def _document(blueprint: Blueprint, combinations: Combinations, counted: OneByOne | Swept) -> dict[str, Any]:

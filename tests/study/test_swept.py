@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import explorer
 from explorer.cost.counting import Workbench
+from explorer.errors import BlueprintError, RefusedError
 from explorer.registry.loading import load_registry
 from explorer.study import result as results
 from explorer.study import run as running
 from explorer.study.large import Table
 from explorer.study.one_by_one import count_one_by_one
 from explorer.study.swept import Swept, sweep_rows
+from tests.cost.documents import BLOCK, KINDS, PHASES, REGISTRY, components, document
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 LENGTHS = [
@@ -56,6 +61,16 @@ STUDIES: dict[str, dict[str, Any]] = {
             "cross_attention": [None, "none"],
             "feedforward": ["dense", {"moe": {"experts": 4, "top_k": 2, "hidden": 16}}, "none"],
             "decoder.dropout": [None, {"sublayer": 0.1, "embedding": 0.1}],
+        },
+    },
+    "causal or not": {
+        "layers": 2,
+        "workloads": LENGTHS[:2],
+        "explore": {
+            "causal": [True, False],
+            "norm": ["rmsnorm", "layernorm"],
+            "attention": ["mha", "mla", "linear"],
+            "window": [None, 3],
         },
     },
     "uneven layers": {
@@ -154,3 +169,40 @@ def test_numbers_beyond_64_bits_stay_whole() -> None:
     layer = tokens * 2 * (4 * 2**40 + 3 * 2**42) + 2**14 * 4 * 2**40 * 2**20
     assert [int(value) for value in model] == [1000 * layer] * 2
     assert 1000 * layer > 2**63
+
+
+def study_of(random: Random) -> dict[str, Any]:
+    """Any blueprint, with some axes of any components and fields."""
+    fields = document(random)
+    options: dict[str, list[Any]] = {kind: components(kind) for kind in KINDS}
+    options |= {name: [value for value in values if value is not None] for name, values in BLOCK.items()}
+    options |= {
+        "layers": [1, 2, ["a", "b"], ["a", {"b": 2}]],
+        "causal": [True, False],
+        "heads": [2, 4],
+        "dim": [16, 32],
+    }
+    axes = random.sample(sorted(options), 3)
+    return {**fields, "explore": {axis: _some(random, options[axis]) for axis in axes}}
+
+
+def _some(random: Random, values: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in random.sample(values, min(len(values), 3)):
+        found += [] if value in found else [value]
+    return found
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_any_study(seed: int) -> None:
+    random = Random(seed)
+    phases = random.sample(sorted(PHASES), 2)
+    written = [{"dtype": random.choice(["float32", "bfloat16"]), **PHASES[phase]} for phase in phases]
+    fields = {**study_of(random), "workloads": written}
+    try:
+        swept, rows = swept_and_counted(fields, REGISTRY)
+    except (BlueprintError, RefusedError):
+        assume(False)
+    for index, row in enumerate(rows):
+        assert swept.row(index) == row

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from functools import partial
+from functools import partial, reduce
 from math import lcm
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from explorer.blueprint.varied import Places, Varied
+from explorer.blueprint.workload import Workload
 from explorer.cost.costs import incomplete_text
 from explorer.cost.growth import Rate
+from explorer.cost.memory import Memory, Need, gradient_bytes, optimizer_bytes, weight_bytes
 from explorer.cost.rows import Counts
 from explorer.cost.sweep.passes import Passed
-from explorer.cost.sweep.results import Results, weight_bytes
+from explorer.cost.sweep.results import Results
 from explorer.cost.sweep.structure import Structure
 from explorer.cost.sweep.values import Amount, Size
 
@@ -58,7 +61,8 @@ class Columns:
         rates = _terms(sweep.rates[index], block, Rate())
         found["kv_bytes_per_token"] = Column(self._fractions(rates, lambda rate: rate.opened))
         found["kv_bytes_per_token_full_windows"] = Column(self._fractions(rates, lambda rate: rate.full))
-        return {**found, "weight_bytes": Column(self._weights(index, block))}
+        memory = self._memory(index, block)
+        return {**found, "weight_bytes": memory["memory_weights"], **memory}
 
     def incomplete(self, index: int, block: tuple[str, str] | None) -> Varied[str]:
         """Operators without a rule and their calls."""
@@ -86,11 +90,32 @@ class Columns:
             numbers = numbers + self._sum([Varied.map(lambda held: held.numel, results.tables)], int)
         return Column(numbers, unknown if unknown.any() else None)
 
-    def _weights(self, index: int, block: tuple[str, str] | None) -> Numbers:
+    def _memory(self, index: int, block: tuple[str, str] | None) -> dict[str, Column]:
+        """Bytes, by the fields of `Memory`."""
         sweep = self.results.sweep
-        workload = sweep.workloads[index]
-        terms = self._sizes(sweep.sizes(workload.dtype), block, workload.dtype)
-        return self._sum(terms, lambda size: weight_bytes(size, workload))
+        workload = sweep.workloads[index].settled()
+        sizes = self._sizes(sweep.sizes(workload.dtype), block, workload.dtype)
+        weights, gradients, optimizer = (
+            self._sum(sizes, lambda size, of=of: of(workload, size.by_dtype)) for of in _held_by(workload)
+        )
+        need = self._need(index, block)
+        peak = inference = weights + need.inference
+        if workload.phase == "train":
+            peak = weights + gradients + optimizer + need.training
+        numbers = weights, gradients, optimizer, weights * 0 + need.activations, peak, inference
+        return {f"memory_{field.name}": Column(n) for field, n in zip(fields(Memory), numbers, strict=True)}
+
+    def _need(self, index: int, block: tuple[str, str] | None) -> Need:
+        """Arrays in the place of numbers, or one number where it is the same in all rows."""
+        sweep = self.results.sweep
+        cache = self._sum(_terms(sweep.amounts[index], block, Amount()), lambda amount: amount.cache_bytes)
+        needs = sweep.memories[index].needs(block)
+        dtype = np.int64 if sum(max(term.values) for term in needs.all) < _SAFE else object
+
+        def number(term: Varied[int]) -> Any:
+            return term.values[0] if term.is_constant else np.asarray(term.values, dtype)[self._codes(term)]
+
+        return needs.need(number, partial(reduce, np.maximum), cache)
 
     def _sizes(self, sizes: Passed[Size], block: tuple[str, str] | None, dtype: str | None = None) -> Terms:
         tables = self.results.tables if dtype is None else self.results.tables_in(dtype)
@@ -135,6 +160,17 @@ def _joins(results: Results, index: int, block: tuple[str, str] | None) -> Terms
 
 def _sum_counts(amounts: Sequence[Amount]) -> Counts:
     return sum((amount.counts for amount in amounts), Counts())
+
+
+def _held_by(workload: Workload) -> tuple[Callable[[Workload, Mapping[torch.dtype, int]], int], ...]:
+    """What is held for each parameter: the weight, its gradient, the state of the optimizer."""
+    if workload.phase == "train":
+        return weight_bytes, gradient_bytes, optimizer_bytes
+    return weight_bytes, _nothing, _nothing
+
+
+def _nothing(workload: Workload, parameters: Mapping[torch.dtype, int]) -> int:
+    return 0
 
 
 def _count(name: str, amount: Amount) -> int:

@@ -62,14 +62,14 @@ Storages = tuple[tuple[Kind, int], ...]
 class Calls:
     """A group's calls of one kind. held, waiting: the most bytes beside one of them. lies: see `Footprint`.
 
-    held is None for the loss, which is not there in evaluation.
+    held is None for the loss, which is not there in evaluation; lies where nothing else reads what the calls give.
     """
 
     key: Key
     times: int
     held: int | None
     waiting: int
-    lies: Lies
+    lies: Lies | None
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,7 @@ class Outlines:
         self.owners = [group_of(entry.part.role) for entry in flow.entries]
         self.keys = list(map(partial(_key, _orders(flow)), flow.entries, self.owners))
         self.own = {at: loads.entry(entry) for at, entry in enumerate(flow.entries) if self.owners[at] is None}
-        self.lies = partial(lies_in_evaluation, loads.footprints)
-        self.evaluation = Between(flow.entries, self.lies)
+        self.evaluation = Between(flow.entries, partial(lies_in_evaluation, loads.footprints))
         self.training = Between(flow.entries, lambda entry: entry.observation.lies)
         self.last = last_reads(flow.entries)
 
@@ -142,10 +141,15 @@ class Outlines:
             if group is None:
                 continue
             of, beside = found.setdefault(group, {}), held.get(at)
-            one = of.get(key) or Calls(key, 0, beside, 0, self.lies(self.entries[at]))
+            one = of.get(key) or Calls(key, 0, beside, 0, self._lies(at))
             most = None if one.held is None or beside is None else max(one.held, beside)
             of[key] = Calls(key, one.times + 1, most, max(one.waiting, wait[at]), one.lies)
         return {group: tuple(of.values()) for group, of in found.items()}
+
+
+    def _lies(self, at: int) -> Lies | None:
+        entry = self.entries[at]
+        return None if entry.part.role.name in ("head", "loss") else lies_in_evaluation(self.loads.footprints, entry)
 
 
 class _Storages:

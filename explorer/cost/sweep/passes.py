@@ -81,7 +81,7 @@ class Passes:
         cells = study.rows.space.cells(FLOW_FIELDS)
         classes = [Varied.map(partial(self._class, group), cells) for group, cells in study.cells.items()]
         numbered = Varied(tuple(range(len(cells.values))), cells.codes, cells.shape)
-        keys = Varied.map(lambda *key: key, study.structure, numbered, *self.steps, *classes)
+        keys = Varied.map(lambda *key: key, study.structure, numbered, *self.steps, study.caches, *classes)
         for key, place in zip(keys.values, keys.firsts(self.alive), strict=True):
             if place is not None and key not in self._made:
                 self._made[key] = self._flow(place, key[2 : 2 + len(self.steps)])
@@ -104,7 +104,7 @@ class Passes:
         cells = self.study.cells[group]
         if group == OUTSIDE:
             return Varied.map(partial(self._outside, look, differing), flows, cells, key=id)
-        patterns = Varied.map(partial(_pattern, group), flows, key=lambda pattern: pattern and pattern.key)
+        patterns = Varied.map(partial(pattern_of, group), flows, key=lambda pattern: pattern and pattern.key)
         return Varied.map(partial(self._term, look, differing), patterns, cells, key=id)
 
     def _class(self, group: Group, cell: Cell) -> Any:
@@ -165,7 +165,8 @@ def _tried(look: Look[V], differing: list[Differs], make: Callable[[], Term[V]])
         return replace(nothing, refused=Refused.by(error).reason)
 
 
-def _pattern(group: Group, flows: Flows) -> Pattern | None:
+def pattern_of(group: Group, flows: Flows) -> Pattern | None:
+    """What is asked of a group in a pass; None: nothing."""
     return next((found for flow in flows.flows if (found := flow.pattern(group)) is not None), None)
 
 

@@ -8,11 +8,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from explorer.assembly.construction import dtype_of
 from explorer.blueprint.varied import Varied
-from explorer.blueprint.workload import STORED_BYTES, Workload
+from explorer.blueprint.workload import Workload
 from explorer.cost.costs import BlockParams, Cost, Counted, KvBytes, Params
 from explorer.cost.growth import Rate
+from explorer.cost.memory import Memory, memory, weight_bytes
 from explorer.cost.rows import Counts
 from explorer.cost.sweep.passes import Flows, Passed
 from explorer.cost.sweep.spread import Spread
@@ -70,11 +70,19 @@ class Results:
             rate = _layer(rates, this, place, Rate())
             size = _layer(sizes, this, place, Size())
             cost = _cost(workload, "block", label(stack, block), amount, rate, size)
-            yield replace(cost, varies_by_layer=self._spreads[index].of(place, this))
+            memory = self._memory(index, this, place, size, amount)
+            yield replace(cost, varies_by_layer=self._spreads[index].of(place, this), memory=memory)
         if structure.whole:
             amount = _whole(amounts, place) + joins.get(None, Amount())
             size = _whole(sizes, place) + self.tables_in(workload.dtype).at(place).size
-            yield _cost(workload, "model", "model", amount, _whole(rates, place), size)
+            cost = _cost(workload, "model", "model", amount, _whole(rates, place), size)
+            yield replace(cost, memory=self._memory(index, None, place, size, amount))
+
+    def _memory(self, index: int, block: Block | None, place: int, size: Size, amount: Amount) -> Memory:
+        workload = self.sweep.settled[index].at(place)
+        assert isinstance(workload, Workload), workload
+        needs = self.sweep.memories[index].needs(block)
+        return memory(workload, size.by_dtype, needs.need(lambda term: term.at(place), max, amount.cache_bytes))
 
     def warnings(self, place: int) -> list[str]:
         """What the components of a row said while they were built."""
@@ -126,13 +134,7 @@ def _cost(workload: Workload, scope: str, name: str, amount: Amount, rate: Rate,
     notes = (f"matmul_flops_exact: {counts.exact_reason}",) if counts.exact_reason else ()
     kv = KvBytes(_number(rate.opened), _number(rate.full), amount.cache_bytes)
     by_kind = {kind: counts for kind, counts in amount.by_kind.items() if counts != Counts()}
-    return Cost(workload, scope, name, counts, weight_bytes(size, workload), kv, by_kind, notes)
-
-
-def weight_bytes(size: Size, workload: Workload) -> int:
-    """Bytes of weights: those of the workload's dtype as `weight_dtype` says, others as they are."""
-    stored, own = STORED_BYTES[workload.weight_dtype or workload.dtype], dtype_of(workload.dtype)
-    return sum(numel * (stored if dtype == own else dtype.itemsize) for dtype, numel in size.by_dtype.items())
+    return Cost(workload, scope, name, counts, weight_bytes(workload, size.by_dtype), kv, by_kind, notes)
 
 
 def _whole(passed: Passed[V], place: int) -> V:

@@ -22,6 +22,7 @@ from explorer.cost.failures import understood
 from explorer.cost.observation import Observations, Step
 from explorer.cost.part import Role
 from explorer.cost.parts import Parts
+from explorer.cost.subject import blocks_of
 from explorer.cost.sweep.cells import (
     FIELDS,
     BranchCell,
@@ -123,6 +124,13 @@ class Study:
         return found
 
     @cached_property
+    def caches(self) -> Varied[Any]:
+        """What decides whether keys and values are kept: which blocks are causal, and which attentions take a cache."""
+        cells = [cells for group, cells in self.cells.items() if group.sublayer not in ("", "feedforward")]
+        causal = self.ask(("causal", "layers"), _causal)
+        return Varied.map(lambda blocks, *found: (blocks, tuple(map(_keeps_nothing, found))), causal, *cells)
+
+    @cached_property
     def apart(self) -> Mask:
         """Where rows must be counted one by one: components share something, or cannot be observed on meta."""
         found = np.zeros(self.rows.product, np.bool_)
@@ -172,6 +180,14 @@ def _told(make: Callable[[ModelPlan | None], Cell], plan: ModelPlan | None) -> C
     with warnings_told() as said:
         cell = make(plan)
     return cell if cell is None or isinstance(cell, Refused) or not said else replace(cell, warned=tuple(said))
+
+
+def _causal(plan: ModelPlan) -> tuple[bool, ...]:
+    return tuple(block.caches for block in blocks_of(plan) if block.stack is plan.stack)
+
+
+def _keeps_nothing(cell: Cell) -> bool:
+    return isinstance(cell, BranchCell) and cell.stack.name != "encoder" and "cache" in dict(cell.limits)
 
 
 def _branch(group: Group, workshop: Workshop, plan: ModelPlan | None) -> Cell:

@@ -21,10 +21,12 @@ from explorer.cost.counting import Workbench, settle
 from explorer.cost.growth import Rate
 from explorer.cost.observation import Held, Step
 from explorer.cost.observing import kind_of, step_of
-from explorer.cost.subject import Subject, blocks_of, longest, numel
-from explorer.cost.sweep.cells import BranchCell, OutsideCell, Refused
+from explorer.cost.subject import Subject, longest, numel
+from explorer.cost.sweep.cells import OutsideCell, Refused
+from explorer.cost.sweep.loads import Loads
+from explorer.cost.sweep.memories import Memories
 from explorer.cost.sweep.passes import Passed, Passes
-from explorer.cost.sweep.study import Cell, Study
+from explorer.cost.sweep.study import Study
 from explorer.cost.sweep.terms import Look
 from explorer.cost.sweep.values import Amount, Size, Use
 from explorer.cost.tape import Entry, Joined, addition
@@ -92,9 +94,8 @@ class Sweep:
     def _apart(self) -> Mask:
         """Where components share something, cannot be observed on meta, or keep no cache though they are causal."""
         study = self.study()
-        limited = Varied.map(lambda *cells: any(map(_keeps_nothing, cells)), *_branches(study))
-        causal = study.ask(("causal", "layers"), _causal)
-        return study.apart | Varied.map(lambda one, other: bool(one and any(other or ())), limited, causal).everywhere()
+        limited = Varied.map(lambda caches: any(caches[0] or ()) and any(caches[1]), study.caches)
+        return study.apart | limited.everywhere()
 
     def _run(self) -> None:
         """Look at everything, and find out which rows cannot be built or run."""
@@ -108,6 +109,9 @@ class Sweep:
             for refusal in passed.refusals:
                 self.reasons.add(refusal)
             for failure in passed.failures:
+                self.apart = self.apart | failure.everywhere()
+        for memory in self.memories:
+            for failure in memory.failures:
                 self.apart = self.apart | failure.everywhere()
 
     def _of_one_token(self, dtype: str) -> Passes:
@@ -124,6 +128,15 @@ class Sweep:
             passes = Passes(study, self.alive, (settled,), _of_workload)
             found.append(passes.through(Look(self.bench.observations, Amount(), _amount, _joined)))
         return found
+
+    @cached_property
+    def memories(self) -> list[Memories]:
+        """For each workload what it needs in memory."""
+        loads = Loads(self.bench.observations, self.bench.footprints)
+        return [
+            Memories(self.study(workload.dtype), passed.flows, loads, workload.settled().recompute)
+            for workload, passed in zip(self.workloads, self.amounts, strict=True)
+        ]
 
     @cached_property
     def uses(self) -> Passed[Use]:
@@ -205,19 +218,6 @@ def _settled(workload: Workload, tokens: int, plan: ModelPlan | None) -> Workloa
     except (RefusedError, PluginError) as error:
         return Refused.by(error)
     return full
-
-
-def _causal(plan: ModelPlan) -> tuple[bool, ...]:
-    return tuple(block.caches for block in blocks_of(plan) if block.stack is plan.stack)
-
-
-def _keeps_nothing(cell: Cell) -> bool:
-    return isinstance(cell, BranchCell) and cell.stack.name != "encoder" and "cache" in dict(cell.limits)
-
-
-def _branches(study: Study) -> list[Varied[Cell]]:
-    none: Varied[Cell] = Varied.constant(None, study.rows.space.grid.shape)
-    return [none, *(cells for group, cells in study.cells.items() if group.sublayer not in ("", "feedforward"))]
 
 
 def _one_token(subject: Subject) -> Step:
