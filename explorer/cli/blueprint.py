@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +10,10 @@ from explorer.cli.failures import exit_codes
 from explorer.cli.folder import write
 from explorer.cli.installed import installed, loaded
 from explorer.cli.options import Axis, Change, Debug, Modules, Source, Workload
-from explorer.cli.screen import emit
+from explorer.cli.screen import emit, width
+
+if TYPE_CHECKING:
+    from explorer.blueprint.blueprint import Blueprint
 
 app = typer.Typer(help="Check, show and import blueprints.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -41,16 +44,40 @@ def show(
     axis: Axis = None,
     change: Change = None,
     workload: Workload = None,
+    tree: Annotated[
+        bool,
+        typer.Option(
+            "--tree", help="Print the modules of the model instead, with what each takes under the first workload."
+        ),
+    ] = False,
+    depth: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="With --tree: how deep; 0 is the model alone. Default: all.")
+    ] = None,
     modules: Modules = None,
     debug: Debug = False,
 ) -> None:
     """Print a blueprint with every default filled in, as YAML that loads again."""
     with exit_codes(debug):
+        from explorer.errors import UsageError
+
+        if depth is not None and not tree:
+            raise UsageError("--depth is how deep --tree goes: give both, or neither")
+        found = loaded(blueprint, modules, axis=axis, change=change, workload=workload)
+        if tree:
+            emit(_tree(found, depth))
+            return
         from explorer.blueprint.written import written
         from explorer.cli.yaml_text import yaml_text
 
-        found = loaded(blueprint, modules, axis=axis, change=change, workload=workload)
         emit(yaml_text(written(found)), utf8=True)
+
+
+def _tree(blueprint: "Blueprint", depth: int | None) -> str:
+    from explorer.cost.tree import tree
+    from explorer.report.tree import tree_text
+
+    root, workload = tree(blueprint.plan(), blueprint.workloads[0], blueprint.registry.cost_rules)
+    return tree_text(blueprint.name, root, workload.to_dict(), width=width(), depth=depth)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli.failures import exit_codes
-from explorer.cli.formats import Format, as_text
+from explorer.cli.formats import Format, pieces
 from explorer.cli.installed import loaded
 from explorer.cli.options import Change, Debug, Modules, Workload
 from explorer.cli.progress import Progress
@@ -40,5 +40,5 @@ def compare(
             counted = compared(blueprints, progress)
             documents = [runs[source] if source in runs else next(counted) for source in sources]
         result = join(documents)
-        emit(as_text(result.to_dict(), form), utf8=form is not Format.table)
+        emit(pieces(result, form), utf8=form is not Format.table)
         sys.exit(1 if result.failed else 0)

@@ -88,7 +88,7 @@ def _devices() -> Iterator[Finding]:
 
 
 def _plugins(modules: tuple[str, ...]) -> Iterator[Finding]:
-    from explorer.cli.installed import clash_text
+    from explorer.cli.installed import clash_text, rival_text
     from explorer.errors import PluginError
     from explorer.registry import load_registry
 
@@ -102,6 +102,9 @@ def _plugins(modules: tuple[str, ...]) -> Iterator[Finding]:
     for broken in registry.broken:
         what = f"{broken.name} ({broken.origin}): {' '.join(broken.reason.split())}"
         yield Finding(what, f"mend, upgrade or uninstall {broken.distribution}; the others work without it")
+    for rule in registry.cost_rules.values():
+        if rule.rivals:
+            yield Finding(rival_text(rule), "models that call the operator are refused until one of them is gone")
     for clash in registry.clashes:
         yield Finding(clash_text(clash), "blueprints that write the bare name, or leave it as a default, are refused")
 

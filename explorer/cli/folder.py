@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,17 +34,26 @@ def _missing(path: Path) -> list[Path]:
         raise _refused(path, error) from error
 
 
-def write(path: Path, texts: Mapping[str, str]) -> None:
+Content = Iterable[str] | Callable[[Path], None]
+"""A text, its pieces, or what writes a file at a path."""
+
+
+def write(path: Path, contents: Mapping[str, Content], stale: Iterable[str] = ()) -> None:
     """Write a file per name, each complete or not at all.
 
+    stale: files of an earlier run that would now say something else; they are removed.
     Raises: UsageError where the disk refuses.
     """
     written: dict[Path, Path] = {}
     try:
-        for name, text in texts.items():
-            written[path / name] = _temporary(path, text)
+        for name, content in contents.items():
+            written[path / name] = source = _temporary(path, () if callable(content) else content)
+            if callable(content):
+                content(source)
         for target, source in written.items():
             source.replace(target)
+        for name in stale:
+            (path / name).unlink(missing_ok=True)
     except OSError as error:
         for source in written.values():
             source.unlink(missing_ok=True)
@@ -68,12 +77,12 @@ def _discard(folders: list[Path]) -> None:
             return
 
 
-def _temporary(folder: Path, text: str) -> Path:
+def _temporary(folder: Path, text: Iterable[str]) -> Path:
     handle, name = tempfile.mkstemp(dir=folder, prefix=".explorer-")
     path = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+            file.writelines(text)
         path.chmod(0o666 & ~_umask())  # mkstemp's 0600 would hide the results from a group that shares the folder
     except OSError:
         path.unlink(missing_ok=True)

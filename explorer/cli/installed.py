@@ -8,12 +8,13 @@ import typer
 if TYPE_CHECKING:
     from explorer.blueprint.blueprint import Blueprint
     from explorer.registry import Component, Registry
+    from explorer.registry.registry import CostRule
 
 Words = Sequence[str] | None
 
 
 def installed(modules: Words) -> "Registry":
-    """All plugin packages and the modules of ``-p``; broken packages and doubled names are warnings.
+    """All plugin packages and the modules of ``-p``; broken packages, doubled names and cost rules are warnings.
 
     Raises: PluginError where a module of ``-p`` is broken or nothing is installed.
     """
@@ -46,8 +47,14 @@ def loaded(source: str, modules: Words, *, axis: Words, change: Words, workload:
 def _warn(registry: "Registry") -> None:
     for broken in registry.broken:
         typer.echo(f"warning: {broken}", err=True)
-    for clash in registry.clashes:
-        typer.echo(f"warning: {clash_text(clash)}", err=True)
+    for line in clash_lines(registry):
+        typer.echo(f"warning: {line}", err=True)
+
+
+def clash_lines(registry: "Registry") -> list[str]:
+    """What several packages offer: names of components, and cost rules for one operator."""
+    rivals = [rule for rule in registry.cost_rules.values() if rule.rivals]
+    return [*map(clash_text, registry.clashes), *map(rival_text, rivals)]
 
 
 def clash_text(clash: Sequence["Component"]) -> str:
@@ -55,3 +62,9 @@ def clash_text(clash: Sequence["Component"]) -> str:
     offers = " and ".join(f"{component.origin} ({component.package})" for component in clash)
     names = " or ".join(f"{component.package}:{component.name}" for component in clash)
     return f"{clash[0].kind.name} '{clash[0].name}' is offered by {offers}; write {names}"
+
+
+def rival_text(rule: "CostRule") -> str:
+    """Who has a rule for one operator, and what to do."""
+    rules = " and ".join(f"{one.origin} ({one.package})" for one in (rule, *rule.rivals))
+    return f"cost rule for '{rule.op}' is offered by {rules}; uninstall all but one"

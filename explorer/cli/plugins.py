@@ -35,7 +35,7 @@ def list_(
 ) -> None:
     """List components, the packages they come from, and packages that are broken."""
     with exit_codes(debug):
-        from explorer.cli.installed import clash_text
+        from explorer.cli.installed import clash_lines
         from explorer.registry import load_registry
 
         registry = load_registry(tuple(modules or ()))
@@ -46,7 +46,8 @@ def list_(
             return
         blocks = ["\n".join(_components(registry)), "\n".join(_packages(registry))]
         blocks += ["\n".join(_broken(registry))] if registry.broken else []
-        blocks += ["\n".join(f"warning: {clash_text(clash)}" for clash in registry.clashes)] if registry.clashes else []
+        doubled = [f"warning: {line}" for line in clash_lines(registry)]
+        blocks += ["\n".join(doubled)] if doubled else []
         emit("\n\n".join(blocks) + "\n")
 
 

@@ -1,9 +1,10 @@
-"""What one component costs alone, at given sizes: its parameters and the matrix products of one pass."""
+"""What one component costs alone, at given sizes: its parameters and the operations and bytes of one pass."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from explorer.blueprint.tree import plain
 from explorer.blueprint.workload import DTYPE_BYTES, Workload
 from explorer.cost.costs import KvBytes
 from explorer.cost.counting import count
+from explorer.cost.rows import Counts
 from explorer.cost.subject import numel
 from explorer.cost.trace import Trace
 from explorer.errors import UsageError, Where
@@ -34,6 +36,9 @@ ALONE: Mapping[str, Any] = {
     "feedforward": "none",
 }
 """Fields of a block around one attention or feed-forward, and nothing else."""
+
+
+Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -57,15 +62,24 @@ class Sizes:
 
 @dataclass(frozen=True)
 class InstanceCost:
-    """Distinct parameters; FLOPs of the matrix products of one forward, with the full attention rectangle and with
-    visible pairs only (None: not known). kv: of an attention. where: which of several unequal instances it is.
+    """Distinct parameters; sums over the operators of one forward (None: not known). kv: of an attention. where: which
+    of several unequal instances it is.
     """
 
     params: int
-    matmul_flops: int | None
-    matmul_flops_exact: int | None
+    counts: Counts | None
     kv: KvBytes | None = None
     where: str | None = None
+
+    @property
+    def matmul_flops(self) -> int | None:
+        """With the full attention rectangle."""
+        return None if self.counts is None else self.counts.matmul_flops
+
+    @property
+    def matmul_flops_exact(self) -> int | None:
+        """With visible pairs only."""
+        return None if self.counts is None else self.counts.matmul_flops_exact
 
 
 def instance_cost(kind: str, written: str, sizes: Sizes, registry: Registry) -> InstanceCost:
@@ -85,7 +99,8 @@ def _in_a_block(kind: str, written: str, sizes: Sizes, registry: Registry) -> In
     counted = count(plan, [Workload("prefill", 1, sizes.tokens, dtype=sizes.dtype)])
     (cost,) = (cost for cost in counted.costs if cost.scope == "block")
     kv = cost.kv if kind == "attention" else None
-    return InstanceCost(counted.params.blocks[0].params, cost.matmul_flops, cost.matmul_flops_exact, kv)
+    counts = None if cost.counts is None else cost.by_kind.get(kind, Counts())
+    return InstanceCost(counted.params.blocks[0].params, counts, kv)
 
 
 def _alone(kind: str, written: str, sizes: Sizes, registry: Registry) -> InstanceCost:
@@ -95,30 +110,38 @@ def _alone(kind: str, written: str, sizes: Sizes, registry: Registry) -> Instanc
     menu = {"dim": sizes.dim, "heads": base.heads, "head_dim": base.head_dim, "causal": base.causal}
     with construction(0, "meta", sizes.dtype):
         built = chosen.build(menu)
-    with torch.no_grad(), Trace() as trace:
-        _CALLS[kind](built, chosen, sizes, base.head_dim)
-    counts = trace.counts()
-    return InstanceCost(numel(built), counts.matmul_flops, counts.matmul_flops_exact)
+    trace = _trace(built, registry)
+    with torch.no_grad(), trace:
+        for call in _CALLS[kind](built, chosen, sizes, base.head_dim):
+            with trace.part(kind):
+                trace.leaves(call())
+    return InstanceCost(numel(built), trace.counts())
 
 
-def _call_norm(built: nn.Module, chosen: Chosen, sizes: Sizes, head_dim: int) -> None:
-    built(sizes.vectors())
+def _trace(built: nn.Module, registry: Registry) -> Trace:
+    return Trace(weights=[*built.parameters(), *built.buffers()], rules=registry.cost_rules)
 
 
-def _call_activation(built: nn.Module, chosen: Chosen, sizes: Sizes, head_dim: int) -> None:
-    built(*(sizes.vectors() for _ in range(chosen.maker().inputs)))
+def _call_norm(built: nn.Module, chosen: Chosen, sizes: Sizes, head_dim: int) -> list[Call]:
+    return [partial(built, sizes.vectors())]
 
 
-def _call_position(built: Position, chosen: Chosen, sizes: Sizes, head_dim: int) -> None:
+def _call_activation(built: nn.Module, chosen: Chosen, sizes: Sizes, head_dim: int) -> list[Call]:
+    return [partial(built, *(sizes.vectors() for _ in range(chosen.maker().inputs)))]
+
+
+def _call_position(built: Position, chosen: Chosen, sizes: Sizes, head_dim: int) -> list[Call]:
     tokens = min(sizes.tokens, built.max_tokens or sizes.tokens)
     x, positions = sizes.vectors()[:, :tokens], torch.arange(tokens, device="meta")
-    built.embed(x, positions)
     heads = torch.empty((1, sizes.heads, tokens, head_dim), dtype=x.dtype, device="meta")
-    built.rotate(heads, positions)
-    built.bias(tokens, tokens, 0)
+    return [
+        partial(built.embed, x, positions),
+        partial(built.rotate, heads, positions),
+        partial(built.bias, tokens, tokens, 0),
+    ]
 
 
-_CALLS: Mapping[str, Callable[[Any, Chosen, Sizes, int], None]] = {
+_CALLS: Mapping[str, Callable[[Any, Chosen, Sizes, int], list[Call]]] = {
     "norm": _call_norm,
     "activation": _call_activation,
     "position": _call_position,
@@ -133,12 +156,17 @@ def _at_the_last_site(kind: str, written: str, sizes: Sizes, registry: Registry)
     with torch.no_grad():
         state = sites[0].enter(sizes.vectors())
         for residual in sites:
-            with Trace() as trace:
-                x, state = residual.read(state)
-                state = residual.write(state, torch.empty_like(x))
-    counts = trace.counts()
+            trace = _trace(residual, registry)
+            with trace:
+                with trace.part("read"):
+                    x, state = residual.read(state)
+                    trace.leaves([x, state])
+                y = torch.empty_like(x)
+                with trace.part("write"):
+                    state = residual.write(state, y)
+                    trace.leaves(state)
     where = f"the last of {len(sites)} sites in {sizes.layers} layers"
-    return InstanceCost(numel(sites[-1]), counts.matmul_flops, counts.matmul_flops_exact, where=where)
+    return InstanceCost(numel(sites[-1]), trace.counts(), where=where)
 
 
 def _residuals(plan: ModelPlan) -> Iterator[Residual]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any
@@ -28,23 +28,31 @@ from explorer.cost.trace import Trace
 from explorer.cost.trees import put_together, take_apart
 from explorer.cost.watched import WatchedCache
 
+Labelled = Callable[["WholeCall", Trace], AbstractContextManager[None]]
+"""Inside, what is called is recorded under labels."""
+
 
 def trace_whole(
-    plan: ModelPlan, block: BlockName | None, dtype: torch.dtype, step: Step, rules: Rules
+    plan: ModelPlan,
+    block: BlockName | None,
+    dtype: torch.dtype,
+    step: Step,
+    rules: Rules,
+    labelled: Labelled | None = None,
 ) -> dict[str, Counts]:
     """The costs of one pass of a model, or of a block alone, that is built as users build it, by part (`Role.label`).
 
     Forward and backward together; "" holds what stands between parts: dropout, additions of gradients, the loss.
-    rules: what plugins say of their own operators.
+    rules: what plugins say of their own operators. labelled: other labels than those of parts.
     """
-    call = _Call.of(plan, block, dtype, step)
+    call = WholeCall.of(plan, block, dtype, step)
     call.module.train(step.train)
     cache = call.filled()
     given, source = call.inputs(step.tokens, step.source, step.train)
     constants = [*call.module.parameters(), *call.module.buffers()]
     kept: Set[int] = frozenset() if cache is None else cache.storages
     trace = Trace(weights=constants, cache=kept, rules=rules)
-    with torch.set_grad_enabled(step.train), trace, _labelled(call, trace):
+    with torch.set_grad_enabled(step.train), trace, (labelled or _labelled)(call, trace):
         out = call.run(given, source, cache)
         if step.train:
             _backward(call.module, given, source, out, trace)
@@ -63,7 +71,7 @@ def _backward(module: Model | BlockModule, given: Tensor, source: Tensor | None,
 
 
 @dataclass(frozen=True)
-class _Call:
+class WholeCall:
     """A module and how it is called."""
 
     module: Model | BlockModule
@@ -73,11 +81,11 @@ class _Call:
     step: Step
 
     @staticmethod
-    def of(plan: ModelPlan, block: BlockName | None, dtype: torch.dtype, step: Step) -> _Call:
+    def of(plan: ModelPlan, block: BlockName | None, dtype: torch.dtype, step: Step) -> WholeCall:
         if block is None:
-            return _Call(build_model(plan, device="meta", dtype=dtype), plan, plan.stacks, dtype, step)
+            return WholeCall(build_model(plan, device="meta", dtype=dtype), plan, plan.stacks, dtype, step)
         module = build_block(plan, block.label, device="meta", dtype=dtype)
-        return _Call(module, plan, (replace(block.stack, layers=(block.name,)),), dtype, step)
+        return WholeCall(module, plan, (replace(block.stack, layers=(block.name,)),), dtype, step)
 
     def run(self, given: Tensor, source: Tensor | None, cache: Cache | None) -> Any:
         if isinstance(self.module, Model):
@@ -111,7 +119,7 @@ class _Call:
 
 
 @contextmanager
-def _labelled(call: _Call, trace: Trace) -> Iterator[None]:
+def _labelled(call: WholeCall, trace: Trace) -> Iterator[None]:
     """Inside, what each part of the module does is recorded under the label of its role."""
     module = call.module
     encoder, head = (module.encoder, module.head) if isinstance(module, Model) else (None, None)

@@ -1,25 +1,28 @@
 """The measures of a comparison table, in reading order, each with its unit and its rank for narrow screens."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from explorer.report.column import Column, change, figures
 from explorer.report.document import Workload, passes
 from explorer.report.rows import Row
 from explorer.report.timing import timing_columns
-from explorer.report.units import BYTES, OPERATIONS, PARAMS, UNEVEN, UNKNOWN, exact, short
+from explorer.report.units import BYTES, OPERATIONS, PARAMS, UNEVEN, UNKNOWN, Steps, exact, share, short
 from explorer.study.comparing import AXIS
 
 INCOMPLETE = "*"
 
 
 def measures(rows: Sequence[Row], workload: Workload) -> list[Column]:
-    """Parameters, matmul FLOPs, KV cache, bytes and latency of the rows, with differences where there is a baseline."""
+    """Parameters, operations, bytes, memory and latency of the rows, with differences where there is a baseline."""
     compared = any(row.base is not None and not row.is_baseline for row in rows)
     return [
         *(_shape(rows) if any(AXIS in row.combination["choices"] for row in rows) else []),
         *_parameters(rows, compared=compared),
         *_operations(rows, passes(workload), compared=compared),
         *(_cache(rows, compared=compared) if workload["phase"] != "train" else []),
+        *_elementwise(rows, compared=compared),
+        *_memory(rows, workload),
         figures("weight bytes", rows, lambda row: short(row.count("weight_bytes"), BYTES), 12),
         *timing_columns(rows, compared=compared),
     ]
@@ -32,7 +35,17 @@ def _shape(rows: Sequence[Row]) -> list[Column]:
         figures("layers", rows, _layers, 10),
         figures("heads", rows, _heads, 11),
         figures("dense matmul FLOPs/token", rows, _per_token, 6),
+        *(_share(kind, rows) for kind in ("attention", "feedforward")),
     ]
+
+
+def _share(kind: str, rows: Sequence[Row]) -> Column:
+    """What a kind of part takes of the dense matrix products."""
+
+    def cell(row: Row) -> str:
+        return share(row.of_kind(kind, "matmul_flops"), row.count("matmul_flops"))
+
+    return figures(f"{kind} % of FLOPs", rows, cell, 12)
 
 
 def _layers(row: Row) -> str:
@@ -101,6 +114,50 @@ def _flops(row: Row, key: str) -> str:
     value = row.count(key)
     mark = INCOMPLETE if value is not None and row.cost["incomplete"] else ""
     return short(value, OPERATIONS) + mark
+
+
+def _elementwise(rows: Sequence[Row], *, compared: bool) -> list[Column]:
+    """What a swapped norm or activation changes: ahead of others where matrix products do not tell rows apart."""
+    telling = len(rows) > 1 and not _vary(rows, "matmul_flops") and not _vary(rows, "matmul_flops_exact")
+    columns = []
+    for header, key, steps, rank in _ELEMENTWISE:
+        rank = rank - _MORE_TELLING if telling and _vary(rows, key) else rank
+        columns.append(figures(header, rows, partial(_figure, key, steps), rank))
+        if compared and key == "moved_bytes":
+            columns.append(change("Δ moved", rows, lambda row: row.count("moved_bytes"), rank + 1))
+    return columns
+
+
+_ELEMENTWISE: tuple[tuple[str, str, Steps | None, int], ...] = (
+    ("elementwise ops", "elementwise_ops", OPERATIONS, 13),
+    ("moved bytes", "moved_bytes", BYTES, 11),
+    ("fused bytes", "fused_bytes", BYTES, 14),
+    ("kernels", "kernels", None, 13),
+)
+_MORE_TELLING = 8
+
+
+def _figure(key: str, steps: Steps | None, row: Row) -> str:
+    value = row.count(key)
+    # Of an operator without a rule the bytes and the kernel are known, what it computes is not.
+    mark = INCOMPLETE if key == "elementwise_ops" and value is not None and row.cost["incomplete"] else ""
+    return (exact(value) if steps is None else short(value, steps)) + mark
+
+
+def _memory(rows: Sequence[Row], workload: Workload) -> list[Column]:
+    """The peak, and what training keeps for its backward; nothing where no row knows."""
+    shown = {"peak memory": ("peak", 11)}
+    if workload["phase"] == "train":
+        shown |= {"saved for backward": ("activations", 12), "inference peak": ("inference_peak", 14)}
+    return [
+        figures(header, rows, partial(_held, key), rank)
+        for header, (key, rank) in shown.items()
+        if any(row.memory(key) is not None for row in rows)
+    ]
+
+
+def _held(key: str, row: Row) -> str:
+    return short(row.memory(key), BYTES)
 
 
 def _cache(rows: Sequence[Row], *, compared: bool) -> list[Column]:

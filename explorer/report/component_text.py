@@ -5,7 +5,9 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from explorer.assembly.declared import leaks
+from explorer.cost.costs import incomplete_text
 from explorer.cost.instance import InstanceCost, Sizes
+from explorer.cost.rows import Counts
 from explorer.registry.parameters import Parameter
 from explorer.registry.registry import Component
 from explorer.report.units import UNKNOWN, exact
@@ -75,7 +77,7 @@ def required(component: Component) -> list[Parameter]:
 
 
 def describe_cost(written: str, cost: InstanceCost, sizes: Sizes, width: int) -> Iterator[str]:
-    """Lines: parameters, matrix products of one forward and, of an attention, its cache."""
+    """Lines: parameters, operations and bytes of one forward and, of an attention, its cache."""
     for line in _cost(written, cost, sizes):
         yield from _wrapped(line, width)
 
@@ -86,8 +88,8 @@ def _cost(written: str, cost: InstanceCost, sizes: Sizes) -> Iterator[str]:
     if cost.where is not None:
         yield f"    of {cost.where}"
     yield f"    parameters: {exact(cost.params)}"
-    yield "    counted on meta; matrix products only, 1 multiply-add = 2 FLOPs"
-    yield f"    matmul FLOPs, forward: {exact(cost.matmul_flops)} (dense), {exact(cost.matmul_flops_exact)} (exact)"
+    yield "    one forward, counted on meta; 1 multiply-add = 2 FLOPs"
+    yield from _operations(cost.counts)
     if cost.kv is None:
         return
     if cost.kv.reason is not None:
@@ -96,6 +98,24 @@ def _cost(written: str, cost: InstanceCost, sizes: Sizes) -> Iterator[str]:
     full = exact(cost.kv.per_token_full)
     yield f"    cache, bytes a token: {exact(cost.kv.per_token)}; with all windows full: {full}"
     yield f"    cache, bytes at {sizes.tokens:,} tokens: {exact(cost.kv.cache)}"
+
+
+def _operations(counts: Counts | None) -> Iterator[str]:
+    if counts is None:
+        yield f"    operations: {UNKNOWN}"
+        return
+    yield f"    matmul FLOPs: {exact(counts.matmul_flops)} (dense), {exact(counts.matmul_flops_exact)} (exact)"
+    cheap, others = f"{counts.cheap_ops:,} cheap", f"{counts.transcendental_ops:,} transcendental"
+    parts = f" ({cheap}, {others}, {counts.reduction_ops:,} reductions)" if counts.elementwise_ops else ""
+    yield f"    elementwise ops: {exact(counts.elementwise_ops)}{parts}"
+    weights, cache = counts.read_weights + counts.written_weights, counts.read_cache + counts.written_cache
+    rest = counts.read_activations + counts.written_activations
+    parts = f"weights {weights:,}, activations {rest:,}, cache {cache:,}"
+    yield f"    moved bytes: {exact(counts.moved_bytes)}" + (f" ({parts})" if counts.moved_bytes else "")
+    yield f"    fused bytes: {exact(counts.fused_bytes)} (element-wise chains fused)"
+    yield f"    kernels: {exact(counts.kernels)}"
+    if counts.incomplete:
+        yield f"    a lower bound: {incomplete_text(counts)} not counted"
 
 
 def how_to_cost(component: Component) -> str:

@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from explorer.report.document import workload_text
+from explorer.report.document import Document, workload_text
 from explorer.report.grid import GAP, HANG, GridColumn, grid, wrap
 from explorer.report.markdown import escaped
+from explorer.report.naming import Namer, namer
 from explorer.report.terminal import BOLD, DIM, PLAIN
 from explorer.report.units import NOTHING, UNKNOWN, exact, printable
 
 RED = "\x1b[31m"
 PART = "· "
+TITLE = "cross-check · "
 UNEXPLAINED = "unexplained"
 HEADS = {
     "matmul_flops": "matmul FLOPs, dense",
@@ -36,6 +38,17 @@ class Line:
     red: bool = False
 
 
+def entries(document: Document, name: Namer) -> list[Entry]:
+    """The entries of all rows, named by their rows where there are several."""
+    rows = [row for row in document["combinations"] if row.get("crosscheck")]
+    alone = len(document["combinations"]) == 1
+    return [
+        entry if alone else {**entry, "name": f"{name(row)} · {entry['name']}"}
+        for row in rows
+        for entry in row["crosscheck"]
+    ]
+
+
 def terminal(entries: Sequence[Entry], *, width: int, color: bool) -> str:
     """All entries; no line is longer than ``width`` cells, from about 60 cells on."""
     blocks = ["\n".join(_block(entry, width, color)) for entry in entries]
@@ -48,6 +61,18 @@ def markdown(entries: Sequence[Entry]) -> str:
     blocks = ["\n\n".join(_markdown_block(entry)) for entry in entries]
     legend = "\n".join(f"- {escaped(text)}" for text in _legend(entries))
     return "\n\n".join([*blocks, legend]) + "\n"
+
+
+def unexplained(document: Document) -> list[str]:
+    """A line for each number of a tool that does not follow from ours and the known reasons."""
+    return [
+        f"{_title(entry).removeprefix(TITLE)}: {tool['tool']} prints {_prints(tool)} for {HEADS[tool['quantity']]}; "
+        f"ours and the known reasons say {exact(tool['expected'])}, nobody explains "
+        f"{_signed(tool['converted'] - tool['expected'])}"
+        for entry in entries(document, namer(document))
+        for tool in entry["tools"]
+        if not tool["explained"]
+    ]
 
 
 def _block(entry: Entry, width: int, color: bool) -> Iterator[str]:
@@ -101,7 +126,7 @@ def _parts(tool: Tool) -> str:
 
 
 def _title(entry: Entry) -> str:
-    return f"cross-check · {printable(entry['name'])} · {workload_text(entry['workload'])}"
+    return f"{TITLE}{printable(entry['name'])} · {workload_text(entry['workload'])}"
 
 
 def _sections(entry: Entry) -> Iterator[tuple[str, list[Tool]]]:

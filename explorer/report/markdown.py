@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from explorer.report.breakdown import breakdowns
 from explorer.report.column import Column
 from explorer.report.comparison import Comparison, comparisons
 from explorer.report.document import Document
@@ -11,10 +12,10 @@ from explorer.report.notes import Note, notes
 _SPECIAL = re.compile(r"([\\|*`<>\[\]#])")
 
 
-def markdown(document: Document) -> str:
-    """The whole report; every measure is shown."""
-    blocks = [_table(table) for table in comparisons(document)]
-    listed = [line for note in notes(document) for line in _note(note)]
+def markdown(document: Document, *, breakdown: bool = False) -> str:
+    """The whole report; every measure is shown. breakdown: with what each kind of part takes."""
+    blocks = [_table(table) for table in (*comparisons(document), *(breakdowns(document) if breakdown else ()))]
+    listed = [line for note in notes(document, breakdown=breakdown) for line in _note(note)]
     return "\n\n".join([*blocks, "\n".join(listed)]) + "\n"
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from explorer.registry.words import written_text
+from explorer.report.audit import audit_lines
+from explorer.report.breakdown import BYTES_ARE, OPERATIONS_ARE, PARTS
 from explorer.report.document import Combination, Document, skipped, survivors, workload_text, workloads
 from explorer.report.naming import namer
 from explorer.report.rows import Row, rows_of
@@ -25,26 +27,36 @@ class Note:
     lines: tuple[str, ...]
 
 
-def notes(document: Document) -> list[Note]:
-    """The notes of a result that have something to say, most urgent first."""
+def notes(document: Document, *, breakdown: bool = False, left_out: Iterable[str] = ()) -> list[Note]:
+    """The notes of a result that have something to say, most urgent first.
+
+    breakdown: it is shown too. left_out: headers of columns that had no room.
+    """
     rows = [row for workload in workloads(document) for row in rows_of(document, workload)]
     counted, names = survivors(document), _Names(document)
     found = {
+        "audit failed": audit_lines(document),
         "failed": names.grouped((c, c["error"]) for c in counted),
         "skipped": names.grouped((c, c["skipped"]) for c in skipped(document)),
         "warning": names.grouped((c, said) for c in counted for said in c.get("warnings", ())),
         "* incomplete, a lower bound": names.grouped(_uncounted(counted)),
         "unknown": names.grouped(_unknown(counted)),
+        "shown": _excerpt(document.get("excerpt")),
         "combinations": _combinations(document["counts"]),
-        "Δ": _baseline(rows, names),
+        "Δ": _baseline(rows, names, "excerpt" in document),
         "differences": [_difference(found) for found in document.get("differences", ())],
         "blocks": [names.before(c, _composition(c["params"]["blocks"])) for c in counted if _is_uneven(c)],
         "block latency ms": _block_latencies(rows, names),
         "shared": names.grouped(_shared(counted)),
         "matmul FLOPs": _convention(rows),
+        "parts": [PARTS] if breakdown else [],
+        "elementwise ops": [OPERATIONS_ARE] if breakdown else [],
+        "bytes": [BYTES_ARE] if breakdown else [],
         "latency": _latency(rows),
         "not steady": names.grouped(_unsteady(rows)),
         "environment": _environment(document["environment"]) if latencies(rows) else [],
+        "left out": [f"{'; '.join(left_out)} (a wider terminal or --format md shows all)"] if left_out else [],
+        "audit": _audit(document.get("audit")),
     }
     return [Note(head, _cut(lines)) for head, lines in found.items() if lines]
 
@@ -105,7 +117,26 @@ def _combinations(counts: Mapping[str, int]) -> list[str]:
     return [", ".join(part for part in parts if part)]
 
 
-def _baseline(rows: Sequence[Row], names: _Names) -> list[str]:
+def _excerpt(part: Mapping[str, int] | None) -> list[str]:
+    if part is None:
+        return []
+    return [f"the first {part['rows']:,} of {plural(part['of'], 'row')}; --out DIR writes all as costs.parquet"]
+
+
+def _audit(audit: Mapping[str, Any] | None) -> list[str]:
+    """What whole passes of some rows said; a failure has a note of its own."""
+    if audit is None or audit["mismatches"]:
+        return []
+    if not audit["planned"]:
+        return ["no row was traced as a whole (--audit 0)"]
+    done, planned = audit["rows"], plural(audit["planned"], "row")
+    if done == audit["planned"]:
+        return [f"{planned} traced as a whole, every number equal"]
+    equal = ", every number equal" if done else ""
+    return [f"{done} of {planned} traced as a whole{equal}; the rest would take longer (--audit {audit['planned']})"]
+
+
+def _baseline(rows: Sequence[Row], names: _Names, in_part: bool) -> list[str]:
     if not any(row.base is not None and not row.is_baseline for row in rows):
         return []
     baselines = list(dict.fromkeys(names.of(row.combination) for row in rows if row.is_baseline))
@@ -113,7 +144,8 @@ def _baseline(rows: Sequence[Row], names: _Names) -> list[str]:
     if len(baselines) == 1:
         lines = [f"against {baselines[0]}"]
     if any(row.base is None for row in rows):
-        lines.append(f"{NOTHING}: there is no baseline row to compare with")
+        there = "the baseline row is not among those shown" if in_part else "there is no baseline row to compare with"
+        lines.append(f"{NOTHING}: {there}")
     return lines
 
 

@@ -58,6 +58,17 @@ class Row:
         found: int | None = self.cost.get(key)
         return found
 
+    def of_kind(self, kind: str, key: str) -> int | None:
+        """What a kind of part takes of a figure, 0 without such a part; None where that is not known."""
+        kinds = self.cost.get("breakdown")
+        found: int | None = (kinds[kind][key] if kind in kinds else 0) if kinds else None
+        return found
+
+    def memory(self, key: str) -> int | None:
+        """Bytes of the cost entry's memory; None where that is not known."""
+        found: int | None = (self.cost.get("memory") or {}).get(key)
+        return found
+
 
 def rows_of(document: Document, workload: Workload) -> list[Row]:
     """All rows under one workload, in the order of the study."""

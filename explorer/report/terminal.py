@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from explorer.report.breakdown import breakdowns
 from explorer.report.column import Column
 from explorer.report.comparison import Comparison, comparisons
 from explorer.report.document import Document
@@ -24,14 +25,16 @@ class Fit:
     left_out: tuple[str, ...]
 
 
-def terminal(document: Document, *, width: int, color: bool) -> str:
-    """The whole report; no line is longer than ``width`` cells, from about 40 cells on."""
-    tables = [(table, fit(table, width)) for table in comparisons(document)]
+def terminal(document: Document, *, width: int, color: bool, breakdown: bool = False) -> str:
+    """The whole report; no line is longer than ``width`` cells, from about 40 cells on.
+
+    breakdown: with what each kind of part takes.
+    """
+    found_tables = [*comparisons(document), *(breakdowns(document) if breakdown else ())]
+    tables = [(table, fit(table, width)) for table in found_tables]
     blocks = ["\n".join(_table(table, fitted, width, color)) for table, fitted in tables]
     left_out = dict.fromkeys(header for _, fitted in tables for header in fitted.left_out)
-    found = notes(document)
-    if left_out:
-        found.append(Note("left out", (f"{'; '.join(left_out)} (a wider terminal or --format csv shows all)",)))
+    found = notes(document, breakdown=breakdown, left_out=left_out)
     lines = [_styled(line, DIM, color) for note in found for line in _note(note, width)]
     return "\n\n".join([*blocks, "\n".join(lines)]) + "\n"
 

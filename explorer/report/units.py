@@ -52,6 +52,15 @@ def percent(value: float | None, base: float | None) -> str:
     return f"{change:+.1f}%" if abs(change) >= 0.1 else f"{change:+.1g}%"
 
 
+def share(value: int | None, whole: int | None) -> str:
+    """100 value / whole with one place, "<0.1%" for less; "–" where one is unknown or the whole is 0."""
+    if value is None or not whole:
+        return NOTHING
+    if 0 < 1000 * value < whole:
+        return "<0.1%"
+    return f"{100 * value / whole:.1f}%" if value else "0%"
+
+
 def plural(count: int, word: str) -> str:
     """(1, "row") -> "1 row"; (1200, "row") -> "1,200 rows"."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

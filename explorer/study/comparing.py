@@ -62,6 +62,8 @@ def read_run(folder: Path) -> Document:
     Raises: UsageError where there is none.
     """
     file = folder / "result.json"
+    if not file.exists() and (folder / "costs.parquet").exists():
+        raise UsageError(f"{folder}: a study of too many rows to set side by side; its costs.parquet holds them")
     try:
         document: Document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

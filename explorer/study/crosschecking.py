@@ -42,4 +42,3 @@ def crosschecked(plan: ModelPlan, counted: Counted, rules: Mapping[str, CostRule
             for cost in counted.costs
             if cost.scope == "block"
         ]
-

@@ -48,11 +48,12 @@ def run(
 
     blueprint: loaded, or what ``load`` takes. device: where to measure; None: CUDA where there is one, else the CPU.
     limit: most combinations. audit: rows that are traced as a whole and must show the numbers that were summed; None: a
-    few, for some seconds. crosscheck: also run other counters on each block, seconds for each row. default_tokens: of a workload that writes none; None: as many as every row can take.
-    on_progress: called with what is being done, how many of it are, and of how many.
+    few, for some seconds. crosscheck: also run other counters on each block, seconds for each row. default_tokens: of a
+    workload that writes none; None: as many as every row can take. on_progress: called with what is being done, how
+    many of it are, and of how many.
 
-    Raises: UsageError (limit, device, audit, rows to cross-check), BlueprintError or RefusedError where no combination is
-    left.
+    Raises: UsageError (limit, device, audit, rows to cross-check), BlueprintError or RefusedError where no combination
+    is left.
     """
     progress = on_progress or (lambda stage, done, total: None)
     # What is wrong with the options is told before the work, and without measuring too.

@@ -83,3 +83,24 @@ def test_check_builds_the_rows(explorer: Explorer, toy: Path) -> None:
 def test_an_encoding_that_is_not_utf8_is_mentioned(explorer: Explorer, toy: Path) -> None:
     toy.write_bytes("# 注意力\n".encode("gb18030") + toy.read_bytes())
     assert "was read as GB18030; save it as UTF-8" in explorer("blueprint", "check", toy).stderr
+
+
+def test_the_tree_of_a_model(explorer: Explorer, toy: Path) -> None:
+    result = explorer("blueprint", "show", toy, "--tree")
+    assert result.exit_code == 0, result.stderr
+    assert "0-1: Block × 2" in result.stdout
+    assert "branch: GroupedQueryAttention" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    top = explorer("blueprint", "show", toy, "--tree", "--depth", 1).stdout
+    assert "stack: Stack" in top
+    assert "Block" not in top
+
+
+def test_depth_is_of_the_tree(explorer: Explorer, toy: Path) -> None:
+    for options, part in (
+        (["--depth", 1], "--depth is how deep --tree goes"),
+        (["--tree", "--depth", "-1"], "--depth"),
+    ):
+        result = explorer("blueprint", "show", toy, *options)
+        assert result.exit_code == 2
+        assert part in result.stderr

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import Result
 
 from explorer.registry import load_registry
-from explorer.registry.registry import Broken, Origin, Registry
+from explorer.registry.registry import Broken, CostRule, Origin, Package, Registry
 
 Explorer = Callable[..., Result]
 
@@ -128,3 +128,20 @@ def test_doctor_says_what_to_do(explorer: Explorer, broken: None) -> None:
     assert result.exit_code == 1
     assert "broken  lab_broken (lab-broken 0.3): ImportError: no module named numpyy" in result.stdout
     assert "mend, upgrade or uninstall lab-broken" in result.stdout
+
+
+def test_cost_rules_of_two_packages_are_a_warning(
+    explorer: Explorer, toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that calls the operator is refused; until then everything works."""
+    labs = [Origin("lab_a", "lab-a", "1.0"), Origin("lab_b", "lab-b", "2.0")]
+    rules = [Package(lab, (), cost_rules=(CostRule("lab::mix", print, lab),)) for lab in labs]
+    registry = Registry((*load_registry().packages, *rules))
+    for module in ("explorer.registry", "explorer.blueprint.load"):
+        monkeypatch.setattr(f"{module}.load_registry", lambda modules=(): registry)
+    said = "cost rule for 'lab::mix' is offered by lab-a 1.0 (lab_a) and lab-b 2.0 (lab_b)"
+    result = explorer("run", toy)
+    assert result.exit_code == 0
+    assert f"warning: {said}; uninstall all but one" in result.stderr
+    assert f"warning: {said}" in explorer("plugins", "list").stdout
+    assert said in " ".join(explorer("doctor").stdout.split())

@@ -109,13 +109,7 @@ def test_a_failed_measurement_is_exit_1_and_still_a_result(
     counted = package.run(package.load(toy)).to_dict()
     counted["combinations"][0]["error"] = "block: out of memory while measuring"
 
-    class Failed:
-        failed = True
-
-        def to_dict(self) -> dict[str, object]:
-            return counted
-
-    monkeypatch.setattr("explorer.run", lambda *_, **__: Failed())
+    monkeypatch.setattr("explorer.run", lambda *_, **__: package.Result(counted))
     result = explorer("run", toy, "--measure")
     assert result.exit_code == 1
     assert "failed: block: out of memory while measuring" in result.stdout
@@ -132,6 +126,8 @@ WRONG = [
     (["--measure", "--device", "abacus"], "abacus"),
     (["-p", "no_such_module"], "no_such_module"),
     (["--axis", "norm=rmsnorm,layernorm", "--axis", "bias=true,false", "--limit", "3"], "--limit"),
+    (["--audit", "-1"], "--audit"),
+    (["--axis", f"seed={','.join(map(str, range(201)))}", "--crosscheck"], "these are 201; it takes 200 at most"),
 ]
 
 

@@ -1,14 +1,16 @@
-"""Public bug reports about counts, read from the result of a block with nothing else in it (A, B cases)."""
+"""Public bug reports about counts (A, B cases), through the command line's JSON: mostly blocks with nothing else."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
-import explorer
-from explorer.registry.loading import load_registry
+from explorer.cli.app import app
 
 PLUGIN = str(Path(__file__).parents[1] / "fixtures" / "bare_operators.py")
 NOTHING = {
@@ -21,14 +23,21 @@ NOTHING = {
 }
 
 
+def told(document: dict[str, Any], *options: str) -> dict[str, Any]:
+    """What `explorer run - -p PLUGIN --format json` prints for a blueprint."""
+    words = ["run", "-", "-p", PLUGIN, "--format", "json", "--audit", "0", *options]
+    result = CliRunner().invoke(app, words, input=yaml.safe_dump(document), prog_name="explorer")
+    assert result.exit_code == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
 def bare(*, batch: int = 1, tokens: int = 10, **fields: Any) -> dict[str, Any]:
     """The first row of a blueprint that holds the given fields and nothing else."""
     source = fields.pop("source", None)
     workload = {"batch": batch, "tokens": tokens} | ({"source": source} if source else {})
     workload |= {key: fields.pop(key) for key in ("phase", "context") if key in fields}
-    document = {"dim": 64, "heads": 1, **NOTHING, "workloads": [workload], **fields}
-    blueprint = explorer.load(document, registry=load_registry((PLUGIN,)))
-    (row,) = explorer.run(blueprint).to_dict()["combinations"]
+    (row,) = told({"dim": 64, "heads": 1, **NOTHING, "workloads": [workload], **fields})["combinations"]
     return row
 
 
@@ -110,10 +119,32 @@ def test_parameters(case: str) -> None:
     assert row["params"]["active"] == expected
 
 
+MIXTURES = {"with a shared expert": (1, 221_696, 74_240), "without": (0, 197_120, 49_664)}
+
+
+@pytest.mark.parametrize("case", MIXTURES)
+def test_active_parameters_of_a_mixture(case: str) -> None:
+    """A7: 8 experts of 3 x 64 x 128, of which a token uses 2, and a router of 64 x 8."""
+    shared, total, active = MIXTURES[case]
+    experts = {"moe": {"experts": 8, "top_k": 2, "hidden": 128, "shared": shared}}
+    params = bare(feedforward=experts, activation="swiglu")["params"]
+    assert (params["block"], params["active"], params["active_reason"]) == (total, active, None)
+
+
 DENSE = {
     "B1 fused core": (12_582_912, {"dim": 768, "heads": 12, "tokens": 64, "attention": "core"}),
     "B1 written out": (12_582_912, {"dim": 768, "heads": 12, "tokens": 64, "attention": {"core": {"fused": False}}}),
     "B4 full square": (1_048_576, {"tokens": 64, "attention": "core"}),
+    "B6 keys of 48, values of 32": (
+        163_840 + 3_604_480,
+        {
+            "dim": 256,
+            "heads": 4,
+            "tokens": 16,
+            "causal": False,
+            "attention": {"mla": {"q_rank": 96, "kv_rank": 64, "nope_dim": 32, "rope_dim": 16, "value_dim": 32}},
+        },
+    ),
     "B7 multiply-add is two": (81_920, {"feedforward": "one_linear"}),
     "B9 calls count": (60_000, {"dim": 300, "tokens": 1, "feedforward": "three_calls"}),
     **{
@@ -173,3 +204,61 @@ def test_tied_tables_count_once(tie: bool, total: int, shared: int) -> None:
 def test_train_is_forward_and_backward_of_every_product() -> None:
     """Three products per Linear whose input needs a gradient: counted, not assumed."""
     assert flops(bare(feedforward="one_linear", phase="train"))[0] == 3 * 81_920
+
+
+def test_an_operator_without_a_rule_is_named_and_never_a_silent_zero() -> None:
+    """B1: with its calls, next to what is counted."""
+    (cost,) = bare(feedforward="uncounted")["costs"]
+    assert cost["incomplete"] == ["explorer_public_cases::twice x2"]
+    assert cost["matmul_flops"] == 2 * 10 * 64 * 64
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_cpu_counter_is_held_against_ours(fused: bool) -> None:
+    """B1: FlopCounterMode says 0 for a fused core on a CPU, and the cross-check says why."""
+    core = {"attention": {"core": {"fused": fused}}, "dim": 768, "heads": 12, "workloads": [{"tokens": 64}]}
+    (row,) = told({**NOTHING, **core}, "--crosscheck")["combinations"]
+    (check,) = row["crosscheck"]
+    tools = {tool["tool"]: tool for tool in check["tools"] if tool["quantity"] == "matmul_flops"}
+    assert tools["FlopCounterMode, meta"]["printed"] == 12_582_912
+    assert tools["FlopCounterMode, CPU"]["printed"] == (0 if fused else 12_582_912)
+    assert {tool["ours"] for tool in tools.values()} == {12_582_912}
+    assert all(tool["explained"] for tool in tools.values())
+
+
+def test_units_of_other_counters_are_told() -> None:
+    """B7: 40,960 MAC, 81,920 FLOP and 4,096 mult-adds are one Linear."""
+    document = {"dim": 64, "heads": 1, **NOTHING, "feedforward": "one_linear", "workloads": [{"tokens": 10}]}
+    (row,) = told(document, "--crosscheck")["combinations"]
+    tools = {tool["tool"]: tool for tool in row["crosscheck"][0]["tools"] if tool["quantity"] == "matmul_flops"}
+    said = {
+        name: (tools[name]["printed"], tools[name]["unit"]) for name in ("fvcore", "FlopCounterMode, CPU", "torchinfo")
+    }
+    assert said == {
+        "fvcore": (40_960, "MAC"),
+        "FlopCounterMode, CPU": (81_920, "FLOP"),
+        "torchinfo": (4_096, "mult-add"),
+    }
+
+
+def test_both_counts_of_a_causal_core_stand_side_by_side() -> None:
+    """B4: with how many keys and queries there are."""
+    core = {"attention": {"attended": {"key_dim": 8, "value_dim": 16}}}
+    (cost,) = bare(tokens=4, context=10, causal=True, **core)["costs"]
+    assert (cost["matmul_flops"], cost["matmul_flops_exact"]) == (1920, 1632)
+    assert (cost["workload"]["tokens"], cost["workload"]["context"]) == (4, 10)
+
+
+def test_kinds_of_part_add_up_to_the_whole() -> None:
+    """B9: calls count, however a module is registered."""
+    (cost,) = bare(dim=300, tokens=1, feedforward="three_calls")["costs"]
+    assert {kind: found["matmul_flops"] for kind, found in cost["breakdown"].items()} == {"feedforward": 60_000}
+
+
+def test_rows_that_cost_the_same_stay_apart() -> None:
+    """B13: heads alone change neither parameters nor products."""
+    fields = {"dim": 448, "attention": "mha", "bias": True, "workloads": [{"tokens": 300}]}
+    document = told({**NOTHING, "heads": 4, **fields, "explore": {"heads": [4, 8]}})
+    assert document["counts"] == {"product": 2, "rows": 2, "skipped": 0, "merged": 0}
+    assert [row["params"]["block"] for row in document["combinations"]] == [804_608] * 2
+    assert [flops(row)[0] for row in document["combinations"]] == [642_969_600] * 2
