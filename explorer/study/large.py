@@ -123,10 +123,14 @@ class Table:
 
     def _with_heads(self, frame: polars.DataFrame) -> polars.DataFrame:
         """The frame with what is told of rows: id, choices, baseline, reason."""
+        import polars
+
         rows = frame["row"].to_numpy()
         heads = {name: series.gather(rows) for name, series in self._heads.items()}
-        columns = [name for name in ("scope", "name", "layers", *WORKLOAD, *NUMBERS, "incomplete") if name in frame]
-        return frame.select(columns).with_columns(**heads).select(*heads, *columns)
+        columns = ("scope", "name", "layers", *WORKLOAD, *NUMBERS, "incomplete")
+        # Where all rows of a piece are skipped it has none of them.
+        absent = {name: polars.lit(None, polars.Int64) for name in columns if name not in frame}
+        return frame.with_columns(**heads, **absent).select(*heads, *columns)
 
     @cached_property
     def _heads(self) -> dict[str, polars.Series]:

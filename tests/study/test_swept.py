@@ -206,3 +206,21 @@ def test_any_study(seed: int) -> None:
         assume(False)
     for index, row in enumerate(rows):
         assert swept.row(index) == row
+
+
+def test_a_piece_of_skipped_rows_has_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    from explorer.study import large
+
+    monkeypatch.setattr(large, "ROWS_AT_ONCE", 2)
+    fields = {
+        **TOY,
+        "explore": {"norm": ["rmsnorm", "layernorm"], "bias": [True, False]},
+        "skip": [{"norm": "rmsnorm"}],
+    }
+    blueprint = explorer.load(fields)
+    swept = sweep_rows(blueprint, blueprint.combinations(), None, Workbench(), lambda *_: None)
+    skipped, counted = Table(swept).frames()
+    assert skipped.columns == counted.columns
+    together = pl.concat([skipped, counted], how="vertical_relaxed")
+    assert together.schema["dtype"] == pl.String
+    assert together["skipped"].null_count() == len(counted)
