@@ -129,14 +129,16 @@ class Workload:
             lengths.append(f"context {self.context}")
         if self.source is not None:
             lengths.append(f"source {self.source}")
-        return ", ".join([self.phase, f"batch {self.batch}", *lengths, self.dtype, *self._unusual()])
+        words = training_words(self.optimizer, self.recompute)
+        return ", ".join([self.phase, f"batch {self.batch}", *lengths, self.dtype, *words])
 
-    def _unusual(self) -> Iterator[str]:
-        """What training does otherwise than by default."""
-        if self.optimizer not in (None, "adamw"):
-            yield f"optimizer {self.optimizer}"
-        if self.recompute not in (None, "none"):
-            yield f"{self.recompute} recompute"
+
+def training_words(optimizer: str | None, recompute: str | None) -> Iterator[str]:
+    """What training does otherwise than by default."""
+    if optimizer not in (None, "adamw"):
+        yield f"optimizer {optimizer}"
+    if recompute not in (None, "none"):
+        yield f"{recompute} recompute"
 
 
 _SOMETIMES = frozenset({"source", "optimizer", "recompute"})

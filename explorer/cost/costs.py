@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from explorer.blueprint.workload import Workload
+from explorer.cost.memory import Memory
 from explorer.cost.rows import Counts
 
 
@@ -60,6 +61,7 @@ class Cost:
     counts: sums over its operators (see `Counts`), None where it cannot be observed. by_kind: the same by what the
     parts are: attention, feedforward, norm, residual, embedding, head, loss. weight_bytes: as the workload stores
     weights. notes: why a number is None. varies_by_layer: least and most matmul_flops where layers of one block differ.
+    memory: of a block that of its last layer alone, with all that comes into it.
     """
 
     workload: Workload
@@ -71,6 +73,7 @@ class Cost:
     by_kind: Mapping[str, Counts] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     varies_by_layer: tuple[int, int] | None = None
+    memory: Memory | None = None
 
     @property
     def matmul_flops(self) -> int | None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from explorer.assembly.block import Block
 from explorer.assembly.head import LmHead
 from explorer.assembly.model import Model
 from explorer.blueprint.plan import ModelPlan
-from explorer.blueprint.workload import DEFAULT_TOKENS, STORED_BYTES, Workload
+from explorer.blueprint.workload import DEFAULT_TOKENS, Workload
 from explorer.cost.costs import BlockParams, Cost, Counted, KvBytes, Params
+from explorer.cost.footprint import Footprints
 from explorer.cost.growth import Growth, Growths, Rate
+from explorer.cost.memory import Need, memory, weight_bytes
+from explorer.cost.needs import Needed, needed
 from explorer.cost.observation import Observations
 from explorer.cost.observing import Observed, Seen, observe
 from explorer.cost.rows import Counts
@@ -37,6 +40,7 @@ class Workbench:
     """What was built and seen so far: plans that have parts in common pay for each part once."""
 
     observations: Observations = field(default_factory=Observations)
+    footprints: Footprints = field(default_factory=Footprints)
     growths: Growths = field(default_factory=Growths)
     usages: Usages = field(default_factory=Usages)
     workshops: dict[str, Workshop] = field(default_factory=dict)
@@ -104,10 +108,12 @@ class _Counter:
             return
         subject = self.subjects.model(workload.dtype)
         observed = observe(subject, workload, self.bench.observations)
+        needs = needed(observed.entries, self.bench.footprints, workload.recompute, whole=True)
         for block in self.blocks:
-            yield self._block(block, subject, workload, observed)
+            yield self._block(block, subject, workload, observed, needs)
         kv = self._kv(subject, workload, observed, observed.whole)
-        yield _cost(workload, "model", "model", _weight_bytes(holdings(subject), subject, workload), observed, kv)
+        cost = _cost(workload, "model", "model", holdings(subject), observed, kv, None)
+        yield _with_memory(cost, holdings(subject), needs.whole, needs)
 
     def _active(self, subject: Subject) -> tuple[int | None, str | None]:
         return self.bench.usages.of(subject, self.bench.observations)
@@ -116,21 +122,26 @@ class _Counter:
         """A block of which there is no model around it."""
         subject = self.subjects.block(block, workload.dtype)
         if block.in_encoder and workload.source_is_cached:
-            return self._block(block, subject, workload, Observed())
+            return self._block(block, subject, workload, Observed(), Needed())
         workload_here = workload.of_source() if block.in_encoder else workload
-        return self._block(block, subject, workload, observe(subject, workload_here, self.bench.observations))
+        observed = observe(subject, workload_here, self.bench.observations)
+        needs = needed(observed.entries, self.bench.footprints, workload.recompute, whole=False)
+        return self._block(block, subject, workload, observed, needs)
 
-    def _block(self, block: BlockName, subject: Subject, workload: Workload, observed: Observed) -> Cost:
+    def _block(self, block: BlockName, subject: Subject, workload: Workload, observed: Observed, needs: Needed) -> Cost:
         """A block's last layer, in the pass of the subject that holds it."""
-        weights = _weight_bytes(self._layer(block, workload.dtype), subject, workload)
+        held = self._layer(block, workload.dtype)
         if block.in_encoder and workload.source_is_cached:
             # The encoder does not run: what it made stands in the decoder's cache.
-            return Cost(workload, "block", block.label, Counts(), weights, KvBytes(0, 0, 0))
+            weights = weight_bytes(workload, held.by_dtype)
+            idle = Cost(workload, "block", block.label, Counts(), weights, KvBytes(0, 0, 0))
+            return replace(idle, memory=memory(workload, held.by_dtype, Need(0)))
         seen = observed.layers.get(block.label)
         if seen is None and observed.failure is None:
             seen = Seen(Counts(), 0, {})  # its layers hold no sublayer
         kv = KvBytes(0, 0, 0) if not block.caches else self._kv(subject, workload, observed, seen, block.label)
-        return _cost(workload, "block", block.label, weights, observed, kv, seen)
+        cost = _cost(workload, "block", block.label, held, observed, kv, seen)
+        return _with_memory(cost, held, needs.layers.get((block.stack.name, block.name), Need(0)), needs)
 
     def _layer(self, block: BlockName, dtype: str = "bfloat16") -> Holdings:
         """The last layer of a block, without what belongs to the model."""
@@ -169,9 +180,9 @@ class _Counter:
 
 
 def _cost(
-    workload: Workload, scope: str, name: str, weights: int, observed: Observed, kv: KvBytes, block: Seen | None = None
+    workload: Workload, scope: str, name: str, held: Holdings, observed: Observed, kv: KvBytes, block: Seen | None
 ) -> Cost:
-    seen = block or observed.whole
+    seen, weights = block or observed.whole, weight_bytes(workload, held.by_dtype)
     if seen is None or observed.failure:
         return Cost(workload, scope, name, None, weights, kv, notes=(f"matmul_flops: {observed.failure}",))
     reason = seen.counts.exact_reason
@@ -187,10 +198,13 @@ def _tied(subject: Subject) -> int:
     return 0 if table is None else numel(table)
 
 
-def _weight_bytes(held: Holdings, subject: Subject, workload: Workload) -> int:
-    """Bytes of the weights: those of the module's own dtype as `weight_dtype` says, others as they are."""
-    stored = STORED_BYTES[workload.weight_dtype or workload.dtype]
-    return held.total(lambda p: p.numel() * (stored if p.dtype == subject.dtype else p.element_size()))
+def _with_memory(cost: Cost, held: Holdings, need: Need | None, needs: Needed) -> Cost:
+    """The cost with its memory, or with the reason why that is not known."""
+    if cost.counts is None:
+        return cost
+    if need is None or needs.failure:
+        return replace(cost, notes=(*cost.notes, f"memory: {needs.failure}"))
+    return replace(cost, memory=memory(cost.workload, held.by_dtype, need))
 
 
 def _number(value: Fraction) -> float:

@@ -45,20 +45,26 @@ class Need:
     recomputed: int = 0
     backward: int = 0
 
+    @property
+    def inference(self) -> int:
+        """Beside the weights, without gradients."""
+        return self.forward + self.cache
+
+    @property
+    def training(self) -> int:
+        """Beside the weights, their gradients and the optimizer's state: an upper bound, since not all activations, nor
+        all gradients of weights, are there when the largest part runs backward."""
+        return self.activations + self.recomputed + self.backward
+
 
 def memory(workload: Workload, parameters: Mapping[torch.dtype, int], need: Need) -> Memory:
-    """The memory of one settled workload; parameters: how many distinct ones there are of each dtype.
-
-    peak of a train step = weights + gradients + optimizer + activations + recomputed + backward: an upper bound, since
-    not all activations, nor all gradients of weights, are there when the largest part runs backward.
-    """
+    """The memory of one settled workload; parameters: how many distinct ones there are of each dtype."""
     weights = weight_bytes(workload, parameters)
-    inference_peak = weights + need.cache + need.forward
+    inference_peak = weights + need.inference
     if workload.phase != "train":
         return Memory(weights, 0, 0, 0, inference_peak, inference_peak)
     gradients, optimizer = gradient_bytes(workload, parameters), optimizer_bytes(workload, parameters)
-    held = weights + gradients + optimizer
-    peak = held + need.activations + need.recomputed + need.backward
+    peak = weights + gradients + optimizer + need.training
     return Memory(weights, gradients, optimizer, need.activations, peak, inference_peak)
 
 

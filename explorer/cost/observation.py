@@ -165,9 +165,9 @@ class _Look:
         """Forward, then backward from `grads`, or where they are None from the usual ones."""
         part, (tree, likes) = self.part, self.inputs
         tensors = [like.make() for like in likes]
-        kept = filled_cache(part, self.inputs, self.step) if part.cached else None
+        kept = as_found(part, self.inputs, self.step, WatchedCache) if part.cached else None
         view = None if kept is None else kept.views[0]
-        storages: Set[int] = frozenset() if kept is None else kept.storages
+        storages: Set[int] = kept.storages if isinstance(kept, WatchedCache) else frozenset()
         trace = Trace(weights=part.constants, cache=storages, rules=self.rules)
         with in_mode(part, self.step.train), torch.set_grad_enabled(self.step.train), trace:
             inputs = put_together(tree, tensors)
@@ -207,11 +207,13 @@ class _Look:
         )
 
 
-def filled_cache(part: Part, inputs: Inputs, step: Step, device: torch.device | str = META) -> WatchedCache:
+def as_found(
+    part: Part, inputs: Inputs, step: Step, kind: type[Cache] = Cache, device: torch.device | str = META
+) -> Cache:
     """A part's own cache, that holds what a step finds there."""
     held = step.held
     assert held is not None, "a part that keeps something needs a cache"
-    cache = WatchedCache(1, batch=held.batch, capacity=held.capacity, dtype=held.dtype, device=device)
+    cache = kind(1, batch=held.batch, capacity=held.capacity, dtype=held.dtype, device=device)
     if not held.tokens and held.source is None:
         return cache
     empty = cache.timing_mark()
@@ -225,7 +227,7 @@ def filled_cache(part: Part, inputs: Inputs, step: Step, device: torch.device | 
 def run(part: Part, inputs: Inputs, step: Step) -> Any:
     """What a part returns for fresh inputs."""
     tree, likes = inputs
-    view = filled_cache(part, inputs, step).views[0] if part.cached else None
+    view = as_found(part, inputs, step).views[0] if part.cached else None
     return part.call(put_together(tree, [like.make() for like in likes]), view)
 
 

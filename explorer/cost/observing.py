@@ -33,11 +33,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class Observed:
-    """whole: of the subject. layers: of the last layer of each block that ran. failure: why there is neither."""
+    """whole: of the subject. layers: of the last layer of each block that ran. failure: why there is neither.
+
+    entries: the parts of the pass, in order.
+    """
 
     whole: Seen | None = None
     layers: Mapping[str, Seen] = field(default_factory=dict)
     failure: str | None = None
+    entries: Sequence[Entry] = ()
 
 
 def observe(subject: Subject, workload: Workload, observations: Observations) -> Observed:
@@ -55,7 +59,7 @@ def observe(subject: Subject, workload: Workload, observations: Observations) ->
             if role.layer is not None:
                 layers.setdefault((role.stack, role.block), {}).setdefault(role.layer, []).append(entry)
         blocks = {_label(*block): _of_layers(list(of.values())) for block, of in layers.items()}
-        return Observed(_sum(entries), blocks)
+        return Observed(_sum(entries), blocks, entries=entries)
     return Observed(failure=trouble.reason)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -154,14 +154,19 @@ class Holdings:
         times = Counter(modules)
         return Holdings(tuple(times.items()))
 
-    def total(self, size: Callable[[Tensor], int]) -> int:
-        """The sum of the sizes of all parameters; one that a module holds twice counts once."""
-        return sum(times * sum(map(size, module.parameters())) for module, times in self.modules)
-
     @property
     def params(self) -> int:
         """Distinct parameters."""
-        return self.total(lambda parameter: parameter.numel())
+        return sum(self.by_dtype.values())
+
+    @property
+    def by_dtype(self) -> dict[torch.dtype, int]:
+        """Distinct parameters of each dtype; one that a module holds twice counts once."""
+        found: Counter[torch.dtype] = Counter()
+        for module, times in self.modules:
+            for parameter in module.parameters():
+                found[parameter.dtype] += times * parameter.numel()
+        return dict(found)
 
     @property
     def repeated(self) -> int:

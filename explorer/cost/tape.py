@@ -33,6 +33,12 @@ class Entry:
     weight_joins: list[Joined] = field(default_factory=list)
 
     @property
+    def results(self) -> list[Tensor]:
+        """What it returned: tensors of its inputs that it handed through, and new ones."""
+        everything = [*self.inputs, *self.outputs]
+        return [everything[place] for place in self.observation.places]
+
+    @property
     def matmul_flops(self) -> int:
         return self.observation.total(self.grads).matmul_flops
 

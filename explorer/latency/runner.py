@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from explorer.assembly.cache import Cache
 from explorer.assembly.construction import dtype_of
 from explorer.blueprint.workload import Workload
-from explorer.errors import MeasureError
+from explorer.errors import MeasureError, UsageError
 from explorer.latency.clock import Call
 
 Make = Callable[[str, torch.dtype], nn.Module]
@@ -39,8 +39,13 @@ def runnable(make: Make, workload: Workload, feed: Feed, *, device: str, seed: i
 
     prefill and decode: eval mode without gradients. With a cache every call starts from the same place in it.
     train: training mode, forward and backward from a fixed output gradient, `.grad` None at the start.
-    Raises MeasureError for weights in another dtype than the activations.
+    Raises UsageError for a workload that runs layers again in backward, which is counted only; MeasureError for weights
+    in another dtype than the activations.
     """
+    if workload.recompute not in (None, "none"):
+        raise UsageError(
+            f"workload: recompute {workload.recompute} is counted only, not measured: measure with recompute none"
+        )
     if workload.weight_dtype not in (None, workload.dtype):
         raise MeasureError(
             f"not measured: weights in {workload.weight_dtype} beside activations in {workload.dtype} are counted only"

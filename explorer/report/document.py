@@ -1,5 +1,6 @@
 """Reading a result document: which combinations, workloads and costs it holds."""
 
+from explorer.blueprint.workload import training_words
 from explorer.report.units import plural
 from explorer.study.frame import Combination as Combination
 from explorer.study.frame import Cost as Cost
@@ -53,6 +54,7 @@ def workload_text(workload: Workload) -> str:
         for key in ("weight_dtype", "kv_dtype")
         if workload.get(key) not in (None, dtype)
     ]
+    words += training_words(workload.get("optimizer"), workload.get("recompute"))
     return ", ".join(words)
 
 

@@ -10,7 +10,10 @@ Workload = Mapping[str, Any]
 
 IDENTITY = ("id", "label")
 STATE = ("baseline", "baseline_id", "skipped", "error")
-WORKLOAD = ("phase", "batch", "tokens", "context", "source", "dtype", "weight_dtype", "kv_dtype")
+WORKLOAD = (
+    *("phase", "batch", "tokens", "context", "source", "dtype", "weight_dtype", "kv_dtype"),
+    *("optimizer", "recompute"),
+)
 PART = ("scope", "name", "layers", "params", "active_params", "shared_params")
 COUNTS = (
     "matmul_flops",
@@ -24,14 +27,18 @@ COUNTS = (
     "kv_cache_bytes",
     "kernels",
 )
+MEMORY = ("weights", "gradients", "optimizer", "activations", "peak", "inference_peak")
 LATENCY = ("source", "device", "impl", "regime", "median_ms", "low_ms", "high_ms", "first_call_ms", "rounds", "verdict")
+
+
+_LINE = (*WORKLOAD, *PART, *COUNTS, *(f"memory_{key}" for key in MEMORY), "incomplete")
 
 
 def columns(document: Document) -> list[str]:
     """The names of the columns. An axis is ``choices.PATH``, since its name may be that of another column."""
     choices = [f"choices.{axis}" for axis in document["axes"]]
     timing = [f"latency_{key}" for key in LATENCY]
-    return [*IDENTITY, *choices, *STATE, *WORKLOAD, *PART, *COUNTS, "incomplete", *timing]
+    return [*IDENTITY, *choices, *STATE, *_LINE, *timing]
 
 
 def rows(document: Document) -> Iterator[list[Any]]:
@@ -47,9 +54,8 @@ def rows(document: Document) -> Iterator[list[Any]]:
 
 def lines_of(combination: Combination) -> Iterator[dict[str, Any]]:
     """What is told of each cost of one combination, by the names of the columns."""
-    names = [*WORKLOAD, *PART, *COUNTS, "incomplete"]
     for cost in combination["costs"]:
-        yield dict(zip(names, _cost(combination, cost), strict=False))
+        yield dict(zip(_LINE, _cost(combination, cost), strict=False))
 
 
 def _head(combination: Combination, axes: list[str]) -> list[Any]:
@@ -70,6 +76,7 @@ def _cost(combination: Combination, cost: Cost) -> list[Any]:
         cost_params(combination, cost),
         *whole,
         *(cost.get(key) for key in COUNTS),
+        *((cost["memory"] or {}).get(key) for key in MEMORY),
         "; ".join(cost["incomplete"]),
         *(latency.get(key) for key in LATENCY),
     ]

@@ -14,7 +14,7 @@ from explorer.blueprint.varied import Varied
 from explorer.cost.sweep.columns import Column, Columns
 from explorer.cost.sweep.results import label
 from explorer.cost.sweep.structure import Structure
-from explorer.study.frame import WORKLOAD, lines_of
+from explorer.study.frame import MEMORY, WORKLOAD, lines_of
 from explorer.study.swept import Swept
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ ROWS_AT_ONCE = 250_000
 NUMBERS = (
     "params", "active_params", "shared_params", "matmul_flops", "matmul_flops_exact", "elementwise_ops", "moved_bytes",
     "fused_bytes", "weight_bytes", "kv_bytes_per_token", "kv_bytes_per_token_full_windows", "kv_cache_bytes", "kernels",
+    *(f"memory_{key}" for key in MEMORY),
 )  # fmt: skip
 Rows = NDArray[np.intp]
 
@@ -157,7 +158,8 @@ def _told(varied: Varied[Any], places: NDArray[np.intp]) -> polars.Series:
     """Words or numbers that vary along few axes."""
     import polars
 
-    values = polars.Series(list(varied.values), dtype=_dtype(varied.values[0]), strict=False)
+    known = next((value for value in varied.values if value is not None), None)
+    values = polars.Series(list(varied.values), dtype=_dtype(known), strict=False)
     return values.gather(varied.flat(places))
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from explorer.study.large import Table
 
-MANY = 10_000
+MANY = 1_000
 """Rows above which a result is written as a table, and shown in part."""
 
 

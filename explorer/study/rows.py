@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from explorer.blueprint.combinations import Combination
@@ -10,8 +11,7 @@ from explorer.blueprint.resolved import resolved
 from explorer.cost.costs import Cost, Counted, Params
 from explorer.cost.rows import Counts
 from explorer.study.breakdown import breakdown
-
-_MEMORY = ("weights", "gradients", "optimizer", "activations", "peak", "inference_peak")
+from explorer.study.frame import MEMORY
 
 
 def counted_row(row: Combination, counted: Counted, warnings: Sequence[str] = ()) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
         "incomplete": list(cost.incomplete),
         "notes": list(cost.notes),
         **({"varies_by_layer": list(spread)} if spread else {}),
-        "memory": dict.fromkeys(_MEMORY),
+        "memory": dict.fromkeys(MEMORY) if cost.memory is None else asdict(cost.memory),
         "latencies": [],
         "latency": None,
     }

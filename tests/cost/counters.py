@@ -1,6 +1,6 @@
 """Why other counters print another number, told by the cross-check itself: a table of the docs.
 
-    python -m tests.cost.counters
+python -m tests.cost.counters
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def tools(fields: dict[str, Any], workload: Workload) -> tuple[Tool, ...]:
         exact=cost.matmul_flops_exact,
         params=params.params,
     )
-    assert not found.reason and not found.unexplained, found
+    assert (found.reason, found.unexplained) == (None, ()), found
     return found.tools
 
 

@@ -1,6 +1,6 @@
 """What a norm, an activation and a residual cost for each element, as the ledger counts it: a table of the docs.
 
-    python -m tests.cost.prices
+python -m tests.cost.prices
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from explorer.cost.trace import Trace
 from explorer.registry.loading import load_registry
 
 WRITTEN_OUT = str(Path(__file__).parents[1] / "fixtures" / "written_out.py")
-NUMBERS = ("elementwise_ops", "moved_bytes", "fused_bytes", "kernels")
+NUMBERS = {
+    "elementwise_ops": "ops",
+    "moved_bytes": "moved",
+    "fused_bytes": "fused",
+    "kernels": "kernels",
+    "matmul_flops": "matmul",
+}
 Count = Callable[[str, int, int], Counts]
 """(phase, tokens, dim) -> what it costs, of one sequence in bfloat16."""
 
@@ -111,7 +117,7 @@ def _fit(values: list[int]) -> tuple[Fraction, Fraction, Fraction, Fraction]:
 
 def table() -> str:
     """For each element: of forward alone, and of forward and backward in training."""
-    titles = [f"{name}, {of}" for of in ("fwd", "train") for name in ("ops", "moved", "fused", "kernels")]
+    titles = [f"{name}, {of}" for of in ("fwd", "train") for name in NUMBERS.values()]
     lines = []
     for group, rows in GROUPS.items():
         lines += [f"| {group} | {' | '.join(titles)} |", f"| --- |{' ---: |' * len(titles)}"]

@@ -95,9 +95,8 @@ class Columns:
         sweep = self.results.sweep
         workload = sweep.workloads[index].settled()
         sizes = self._sizes(sweep.sizes(workload.dtype), block, workload.dtype)
-        weights, gradients, optimizer = (
-            self._sum(sizes, lambda size, of=of: of(workload, size.by_dtype)) for of in _held_by(workload)
-        )
+        held = [partial(_held, workload, of) for of in _held_by(workload)]
+        weights, gradients, optimizer = (self._sum(sizes, of) for of in held)
         need = self._need(index, block)
         peak = inference = weights + need.inference
         if workload.phase == "train":
@@ -162,7 +161,14 @@ def _sum_counts(amounts: Sequence[Amount]) -> Counts:
     return sum((amount.counts for amount in amounts), Counts())
 
 
-def _held_by(workload: Workload) -> tuple[Callable[[Workload, Mapping[torch.dtype, int]], int], ...]:
+_PerSize = Callable[[Workload, Mapping[torch.dtype, int]], int]
+
+
+def _held(workload: Workload, of: _PerSize, size: Size) -> int:
+    return of(workload, size.by_dtype)
+
+
+def _held_by(workload: Workload) -> tuple[_PerSize, ...]:
     """What is held for each parameter: the weight, its gradient, the state of the optimizer."""
     if workload.phase == "train":
         return weight_bytes, gradient_bytes, optimizer_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from explorer.cost.between import Between
 from explorer.cost.footprint import Footprint, Footprints
@@ -32,6 +32,9 @@ class Flags:
     products: tuple[bool, ...] = ()
 
 
+_NONE = Kept()
+
+
 @dataclass(frozen=True)
 class Load:
     """One call, in bytes: see `Footprint`. private: of the storages that stay inside it."""
@@ -39,8 +42,8 @@ class Load:
     forward: int
     lies: Lies
     backward: int = 0
-    private: Kept = Kept()
-    flags: Flags = Flags()
+    private: Kept = _NONE
+    flags: Flags = field(default_factory=Flags)
 
     @staticmethod
     def of(entry: Entry, footprint: Footprint) -> Load:

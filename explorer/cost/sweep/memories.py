@@ -22,7 +22,7 @@ Numbers = list[Varied[int]]
 
 
 @dataclass(frozen=True)
-class Needs:
+class Terms:
     """Numbers of `Need` by what they are made of: sums of activations, maxima of forward and backward, and the maximum
     of sums that layers make again."""
 
@@ -31,7 +31,6 @@ class Needs:
     activations: Numbers
     again: list[Numbers]
 
-
     @property
     def all(self) -> Numbers:
         """Every term, for a bound of what they may come to."""
@@ -39,8 +38,7 @@ class Needs:
         return [*self.forward, *self.backward, *self.activations, *again]
 
     def need(self, number: Callable[[Varied[int]], Any], most: Callable[[Sequence[Any]], Any], cache: Any) -> Need:
-        """The need at one place, or arrays of it at many. number: of one term; most: of several; cache: after the step.
-        """
+        """The need at one place, or arrays of it at many. number: of one term; most: of several."""
         again = [sum(map(number, layer)) for layer in self.again]
         kept = sum(map(number, self.activations))
         forward, backward = (most(list(map(number, terms))) for terms in (self.forward, self.backward))
@@ -57,13 +55,13 @@ class _Outlined:
 
 @dataclass(eq=False)
 class Memories:
-    """One workload. flows: of its pass, which every component leaves as they are. recompute: None outside of training."""
+    """One workload. flows: of its pass, which no component changes. recompute: None outside of training."""
 
     study: Study
     flows: Varied[Flows]
     loads: Loads
     recompute: Recompute | None
-    _needs: dict[Block | None, Needs] = field(default_factory=dict)
+    _needs: dict[Block | None, Terms] = field(default_factory=dict)
 
     @cached_property
     def failures(self) -> list[Varied[bool]]:
@@ -76,14 +74,15 @@ class Memories:
                 found.append(Varied.map(_disagree, self._calls(group.of, group), shares))
         return found
 
-    def needs(self, block: Block | None) -> Needs:
+    def needs(self, block: Block | None) -> Terms:
         """What the whole pass needs, or the last layer of a block."""
         if block not in self._needs:
             self._needs[block] = self._of(block)
         return self._needs[block]
 
-    def _of(self, block: Block | None) -> Needs:
-        found = Needs(*([self._number(block, name)] for name in ("forward", "backward", "private")), again=[])
+    def _of(self, block: Block | None) -> Terms:
+        forward, backward, private = ([self._number(block, name)] for name in ("forward", "backward", "private"))
+        found = Terms(forward, backward, private, [])
         for group, shares in self._shares.items():
             calls = self._calls(block, group)
             found.forward.append(Varied.map(_forward, calls, shares))
@@ -142,10 +141,7 @@ class Memories:
         found: dict[Block | None, Outline] = {}
         try:
             for flow in flows.flows:
-                outlines = Outlines(flow, self.loads, self.recompute)
-                found.update(outlines.blocks())
-                if flow.block is None:
-                    found[None] = outlines.whole()
+                found |= Outlines(flow, self.loads, self.recompute).scopes()
         except Exception as error:
             return _Outlined(failure=told_briefly(error))
         return _Outlined(found)

@@ -1,4 +1,4 @@
-"""What a flow says of memory, whatever stands at its places: what is held beside each call, which calls share storages."""
+"""What a flow says of memory, whatever stands at its places: what is held beside calls, and which share storages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from itertools import groupby
 
 from explorer.cost.activations import Recompute
 from explorer.cost.between import Between, last_reads, outside, waiting
-from explorer.cost.footprint import Footprints
 from explorer.cost.lies import Lies
 from explorer.cost.needs import held_bytes, last_layers, lies_in_evaluation
 from explorer.cost.sweep.flow import OUTSIDE, Asked, Flow, Group, group_of
@@ -40,7 +39,7 @@ Users = frozenset[User]
 
 @dataclass(frozen=True)
 class Kind:
-    """Storages that count alike: kept where one of `users` (None: in any case) keeps them, and none of `unless` does."""
+    """Storages that count alike: where one of `users` (None: in any case) keeps them, and none of `unless` does."""
 
     users: Users | None
     unless: Users = frozenset()
@@ -113,12 +112,10 @@ class Outlines:
         self.training = Between(flow.entries, lambda entry: entry.observation.lies)
         self.last = last_reads(flow.entries)
 
-    def whole(self) -> Outline:
-        return self._outline(range(len(self.entries)))
-
-    def blocks(self) -> dict[Block, Outline]:
-        """Of the last layer of each block."""
-        return {block: self._outline(scope) for block, scope in last_layers(self.entries).items()}
+    def scopes(self) -> dict[Block | None, Outline]:
+        """Of the whole pass (None), and of the last layer of each block."""
+        whole = None, range(len(self.entries))
+        return {block: self._outline(scope) for block, scope in (whole, *last_layers(self.entries).items())}
 
     def _outline(self, scope: range) -> Outline:
         held = held_bytes(self.evaluation, scope)
@@ -132,9 +129,7 @@ class Outlines:
         kept = _Storages(self, scope)
         return Outline(forward, backward, kept.private(), kept.kept(), groups, kept.again())
 
-    def _groups(
-        self, scope: range, held: Mapping[int, int], wait: Mapping[int, int]
-    ) -> dict[Group, tuple[Calls, ...]]:
+    def _groups(self, scope: range, held: Mapping[int, int], wait: Mapping[int, int]) -> dict[Group, tuple[Calls, ...]]:
         found: dict[Group, dict[Key, Calls]] = {}
         for at in scope:
             group, key = self.owners[at], self.keys[at]
@@ -145,7 +140,6 @@ class Outlines:
             most = None if one.held is None or beside is None else max(one.held, beside)
             of[key] = Calls(key, one.times + 1, most, max(one.waiting, wait[at]), one.lies)
         return {group: tuple(of.values()) for group, of in found.items()}
-
 
     def _lies(self, at: int) -> Lies | None:
         entry = self.entries[at]
@@ -168,9 +162,7 @@ class _Storages:
         self.outside = [at for at in scope if at not in inside]
         between = outlines.training
         self.always = {
-            place
-            for layer in self.layers
-            for place in between.places(outside([outlines.entries[at] for at in layer]))
+            place for layer in self.layers for place in between.places(outside([outlines.entries[at] for at in layer]))
         }
 
     def private(self) -> int:

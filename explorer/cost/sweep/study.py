@@ -44,6 +44,8 @@ from explorer.errors import PluginError, RefusedError
 R = TypeVar("R")
 Cell = BranchCell | NormCell | OutsideCell | Refused | None
 Plans = Varied["ModelPlan | None"]
+_LAYERS = ("layers", "vocab")
+"""What decides which blocks count."""
 
 
 @dataclass(eq=False)
@@ -112,9 +114,9 @@ class Study:
     def refusals(self) -> Sequence[Varied[str | None]]:
         """Why rows cannot be built, in the order in which it is looked for."""
         found = [
-            self.ask(("layers", "placement", "residual"), _first(lambda b, stack: placement_reason(b, stack.residual))),
-            self.ask(("layers", "attention", "window", "causal"), _first(lambda block, stack: attention_reason(block))),
-            self.ask(("layers", "position"), _first(position_reason)),
+            self.ask((*_LAYERS, "placement", "residual"), _first(lambda b, stack: placement_reason(b, stack.residual))),
+            self.ask((*_LAYERS, "attention", "window", "causal"), _first(lambda block, _: attention_reason(block))),
+            self.ask((*_LAYERS, "position"), _first(position_reason)),
         ]
         for group, cells in self.cells.items():
             reasons = Varied.map(lambda cell: cell.reason if isinstance(cell, Refused) else None, cells)
@@ -202,7 +204,7 @@ def _first(reason: Callable[[Any, StackPlan], str | None]) -> Callable[[ModelPla
     """The first reason that holds for a block that counts."""
 
     def ask(plan: ModelPlan) -> str | None:
-        blocks = ((stack.blocks[name], stack) for stack in plan.stacks for name in stack.counts)
+        blocks = ((of.stack.blocks[of.name], of.stack) for of in blocks_of(plan))
         return next((found for block, stack in blocks if (found := reason(block, stack)) is not None), None)
 
     return ask
