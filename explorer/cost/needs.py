@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -81,8 +82,8 @@ class _Needs:
         return max((nbytes + self._of(place).forward for place, nbytes in held.items()), default=0)
 
     def _backward(self, scope: range) -> int:
-        beside = zip(scope, waiting(self.entries, scope, self.last), strict=True)
-        return max((nbytes + self._of(place).backward for place, nbytes in beside), default=0)
+        wait = zip(scope, waiting(self.entries, scope, self.last), strict=True)
+        return max((nbytes + self._of(place).backward for place, nbytes in wait), default=0)
 
     def _of(self, place: int) -> Footprint:
         return self.footprints.of(self.entries[place])
@@ -130,11 +131,8 @@ def _kept(entries: Sequence[Entry], footprints: Footprints, recompute: Recompute
             places.setdefault(id(tensor), place)
 
     for is_layer, parts in layers_of(entries):
-        if is_layer:
-            with activations.layer([places[id(tensor)] for tensor in outside(parts)]):
-                for entry in parts:
-                    add(entry)
-        else:
+        inputs = [places[id(tensor)] for tensor in outside(parts)]
+        with activations.layer(inputs) if is_layer else nullcontext():
             for entry in parts:
                 add(entry)
     return activations

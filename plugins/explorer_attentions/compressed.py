@@ -88,8 +88,9 @@ class CompressedAttention(nn.Module):
         return {"value": [], "input": [], "output": [self.out.up.weight]}
 
     def closed_form(self, at: Lengths) -> int:
-        """2 d (q + k) FLOPs a token, with a latent of q 2 q h k, those of W_o, compressor and indexer, and 4 h k a pair:
-        of a query with a raw key or an entry.
+        """2 d (q + k) FLOPs a token (a latent of q: 2 q h k more), W_o, compressor and indexer, and 4 h k a pair.
+
+        A pair is that of a query with a raw key or an entry.
         """
         dim, width, rank = self.out.up.out_features, self.out.width, self.q_rank
         token = 2 * dim * ((rank or width) + self.head_dim) + 2 * (rank or 0) * width + self.out.flops_per_token()
