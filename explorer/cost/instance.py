@@ -20,7 +20,8 @@ from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.tree import plain
 from explorer.blueprint.workload import DTYPE_BYTES, Workload
 from explorer.cost.costs import KvBytes
-from explorer.cost.counting import count
+from explorer.cost.counting import Workbench, count
+from explorer.cost.observation import Observations
 from explorer.cost.rows import Counts
 from explorer.cost.subject import numel
 from explorer.cost.trace import Trace
@@ -96,7 +97,8 @@ def instance_cost(kind: str, written: str, sizes: Sizes, registry: Registry) -> 
 def _in_a_block(kind: str, written: str, sizes: Sizes, registry: Registry) -> InstanceCost:
     fields = {**ALONE, **sizes.fields(), "layers": sizes.layers, "vocab": sizes.vocab}
     plan = load({**fields, kind: _value(written)}, registry=registry).plan()
-    counted = count(plan, [Workload("prefill", 1, sizes.tokens, dtype=sizes.dtype)])
+    workload = Workload("prefill", 1, sizes.tokens, dtype=sizes.dtype)
+    counted = count(plan, [workload], bench=Workbench(Observations(registry.cost_rules)))
     (cost,) = (cost for cost in counted.costs if cost.scope == "block")
     kv = cost.kv if kind == "attention" else None
     counts = None if cost.counts is None else cost.by_kind.get(kind, Counts())

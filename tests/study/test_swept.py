@@ -224,3 +224,12 @@ def test_a_piece_of_skipped_rows_has_all_columns(monkeypatch: pytest.MonkeyPatch
     together = pl.concat([skipped, counted], how="vertical_relaxed")
     assert together.schema["dtype"] == pl.String
     assert together["skipped"].null_count() == len(counted)
+
+
+@pytest.mark.parametrize("kind", ["attention", "feedforward", "norm"])
+def test_a_component_is_told_apart_by_all_that_its_constructor_may_pick(kind: str) -> None:
+    """What stands on a kind's menu comes from these fields of a block; the site is asked for in the flow."""
+    from explorer.cost.sweep.cells import FIELDS
+    from explorer.registry.kinds import KINDS as ALL
+
+    assert set(ALL[kind].menu) - {"site"} <= set(FIELDS[kind])
