@@ -62,9 +62,9 @@ def family_of(key: Hashable) -> Hashable:
 class Part:
     """One call. key: equal for parts that do the same to inputs that are alike.
 
-    modules: whose parameters it reads. cached: whether it keeps something in a cache. check: raises for (inputs,
-    outputs) that break a promise. filling: inputs with which its cache was filled; None: such as it gets now.
-    switched: other modules that do something else in training than in evaluation.
+    modules: whose parameters it reads. cached: whether it keeps something in a cache: if it `takes_cache`, and there is
+    one. check: raises for (inputs, outputs) that break a promise. filling: inputs that filled its cache (None: such as
+    it gets now). switched: other modules that do something else in training than in evaluation.
     """
 
     role: Role
@@ -75,6 +75,7 @@ class Part:
     check: Callable[[Any, Any], None] | None = None
     filling: Inputs | None = None
     switched: tuple[nn.Module, ...] = ()
+    takes_cache: bool = False
 
     @property
     def weights(self) -> tuple[Tensor, ...]:

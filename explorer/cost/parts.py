@@ -54,9 +54,10 @@ class Parts:
         """One sublayer; takes what `branch_inputs` gives and returns (y, what layers share)."""
         modules, wiring = (branch.module, *branch.positions), branch.wiring
         key = "branch", role.sublayer, tuple(map(self.kind, modules)), wiring.names
-        keeps = cached and "cache" in wiring.names
+        takes = "cache" in wiring.names
         call = partial(_run_branch, branch.module, wiring)
-        return Part(role, key, call, modules, keeps, partial(_keeps, chosen), filling)
+        check = partial(_keeps, chosen)
+        return Part(role, key, call, modules, cached and takes, check, filling, takes_cache=takes)
 
     def dropout(self, role: Role, rate: float, training: bool) -> Part:
         return Part(role, ("dropout", rate, training), lambda y, view: F.dropout(y, rate, training))

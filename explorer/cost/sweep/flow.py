@@ -138,7 +138,7 @@ class Ask:
 class Pattern:
     """All that a flow asks of one group. Many flows have it in common.
 
-    given: what the step was made from. vocab: whether there are token ids.
+    given: as in `Flow`. vocab: whether there are token ids.
     """
 
     group: Group
@@ -153,7 +153,10 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """One pass, of a model or of a block alone (`block`: its stack and name). given: what the step was made from."""
+    """One pass, of a model or of a block alone (`block`: its stack and name).
+
+    given: what the step was made from, and last whether the stack keeps a cache where it gets one.
+    """
 
     plan: ModelPlan
     step: Step

@@ -146,7 +146,7 @@ class Passes:
             step = self.step_of(subject, *steps)
             if step is not None:
                 entries = walk(subject, step, study.bench.observations).entries
-                flows.append(Flow(plan, step, entries, block, tuple(steps)))
+                flows.append(Flow(plan, step, entries, block, (*steps, subject.caches)))
         return flows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from explorer.blueprint.varied import Mask, Places, Varied, marked
 from explorer.blueprint.workload import DEFAULT_TOKENS, Workload
 from explorer.cost.counting import Workbench, settle
 from explorer.cost.growth import Rate
-from explorer.cost.observation import Held, Step
+from explorer.cost.observation import Step
 from explorer.cost.observing import kind_of, step_of
 from explorer.cost.subject import Subject, longest, numel
 from explorer.cost.sweep.cells import OutsideCell, Refused
@@ -116,7 +116,8 @@ class Sweep:
 
     def _of_one_token(self, dtype: str) -> Passes:
         if dtype not in self._one_token:
-            self._one_token[dtype] = Passes(self.study(dtype), self.alive, (), _one_token)
+            study = self.study(dtype)
+            self._one_token[dtype] = Passes(study, self.alive, (study.ask(_LENGTHS, _table),), _one_token)
         return self._one_token[dtype]
 
     @cached_property
@@ -162,14 +163,15 @@ class Sweep:
     @cached_property
     def rates(self) -> list[Passed[Rate]]:
         """For each workload how the cache grows with a token."""
-        return [self._grown(self.study(w.dtype), dtype_of(w.kv_dtype or w.dtype)) for w in self.workloads]
+        return [self._grown(w.dtype, dtype_of(w.kv_dtype or w.dtype)) for w in self.workloads]
 
-    def _grown(self, study: Study, dtype: torch.dtype) -> Passed[Rate]:
+    def _grown(self, dtype: str, kv_dtype: torch.dtype) -> Passed[Rate]:
         def rate(entry: Entry, given: Given) -> Rate:
-            table: int | None = given[0]
-            return self.bench.growths.rate(entry, dtype, table) if entry.part.cached else Rate()
+            table, caches = given
+            keeps = caches and entry.part.takes_cache and entry.part.role.stack != "encoder"
+            return self.bench.growths.rate(entry, kv_dtype, table) if keeps else Rate()
 
-        passes = Passes(study, self.alive, (study.ask(_LENGTHS, _table),), partial(_one_kept, dtype))
+        passes = self._of_one_token(dtype)
         return passes.through(Look(self.bench.observations, Rate(), rate, lambda join: Rate()))
 
 
@@ -220,14 +222,8 @@ def _settled(workload: Workload, tokens: int, plan: ModelPlan | None) -> Workloa
     return full
 
 
-def _one_token(subject: Subject) -> Step:
+def _one_token(subject: Subject, table: int | None) -> Step:
     return Step(1, 1, 1 if subject.reads_source else None)
-
-
-def _one_kept(dtype: torch.dtype, subject: Subject, table: int | None) -> Step | None:
-    if not subject.caches:
-        return None
-    return Step(1, 1, 1 if subject.reads_source else None, held=Held(1, 0, 1, dtype))
 
 
 def _of_workload(subject: Subject, workload: Workload) -> Step | None:
