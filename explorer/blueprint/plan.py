@@ -42,6 +42,11 @@ class BlockPlan:
     dropout: Dropout
 
 
+def block_label(stack: str, block: str) -> str:
+    """A block as reports name it: ``encoder.block``, or ``block`` in a single stack, which has no name."""
+    return f"{stack}.{block}" if stack else block
+
+
 @dataclass(frozen=True)
 class StackPlan:
     """A stack of layers; ``name`` is "", "encoder" or "decoder", ``layers`` holds the block name of each layer."""
@@ -66,7 +71,7 @@ class StackPlan:
 
     def label(self, name: str) -> str:
         """``encoder.block``, or ``block`` in a single stack."""
-        return f"{self.name}.{name}" if self.name else name
+        return block_label(self.name, name)
 
 
 @dataclass(frozen=True)

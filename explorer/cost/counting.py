@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 
 from explorer.assembly.block import Block
 from explorer.assembly.head import LmHead
@@ -167,7 +166,7 @@ class _Counter:
         if isinstance(grown, str):
             return KvBytes(None, None, None, grown)
         rate = grown.whole if label is None else grown.layers.get(label, Rate())
-        return KvBytes(_number(rate.opened), _number(rate.full), seen.cache_bytes)
+        return KvBytes(*rate.numbers(), seen.cache_bytes)
 
     def _growth(self, subject: Subject, workload: Workload) -> Growth | str:
         assert workload.kv_dtype is not None, workload
@@ -205,8 +204,3 @@ def _with_memory(cost: Cost, held: Holdings, need: Need | None, needs: Needed) -
     if need is None or needs.failure:
         return replace(cost, notes=(*cost.notes, f"memory: {needs.failure}"))
     return replace(cost, memory=memory(cost.workload, held.by_dtype, need))
-
-
-def _number(value: Fraction) -> float:
-    """The same number, as an int where it is one."""
-    return value.numerator if value.denominator == 1 else float(value)

@@ -11,6 +11,7 @@ import torch
 
 from explorer.assembly.cache import Cache, CacheView
 from explorer.assembly.construction import dtype_of
+from explorer.blueprint.plan import block_label
 from explorer.cost.failures import understood
 from explorer.cost.observation import META, Held, Observations, Step, fill
 from explorer.cost.subject import Subject
@@ -30,6 +31,11 @@ class Rate:
 
     def __mul__(self, times: int) -> Rate:
         return Rate(self.opened * times, self.full * times)
+
+    def numbers(self) -> tuple[float, float]:
+        """Both, an int where it is one."""
+        opened, full = (v.numerator if v.denominator == 1 else float(v) for v in (self.opened, self.full))
+        return opened, full
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class Growths:
             last: dict[str, int] = {}
             for entry in entries:
                 rate, role = self.rate(entry, dtype, longest), entry.part.role
-                label = f"{role.stack}.{role.block}" if role.stack else role.block
+                label = block_label(role.stack, role.block)
                 whole += rate
                 same = last.get(label) == role.layer
                 layers[label] = layers[label] + rate if same else rate

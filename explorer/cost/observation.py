@@ -225,10 +225,11 @@ def as_found(
 
 
 def run(part: Part, inputs: Inputs, step: Step) -> Any:
-    """What a part returns for fresh inputs."""
+    """What a part returns for fresh inputs, in evaluation mode."""
     tree, likes = inputs
     view = as_found(part, inputs, step).views[0] if part.cached else None
-    return part.call(put_together(tree, [like.make() for like in likes]), view)
+    with in_mode(part, False):
+        return part.call(put_together(tree, [like.make() for like in likes]), view)
 
 
 @torch.no_grad()
@@ -242,7 +243,8 @@ def fill(part: Part, inputs: Inputs, cache: Cache, tokens: int, source: int | No
         given["ids"] = given["ids"].new_empty((cache.batch, tokens))
     if isinstance(given.get("context"), Tensor) and source is not None:
         given["context"] = x.new_empty((cache.batch, source, x.shape[-1]))
-    part.call(given, cache.views[0])
+    with in_mode(part, False):
+        part.call(given, cache.views[0])
     cache.advance(tokens)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from explorer.assembly.construction import dtype_of
+from explorer.blueprint.plan import block_label
 from explorer.blueprint.workload import Workload
 from explorer.cost.failures import understood
 from explorer.cost.observation import Grads, Held, Observation, Observations, Step
@@ -58,7 +59,7 @@ def observe(subject: Subject, workload: Workload, observations: Observations) ->
             role = entry.part.role
             if role.layer is not None:
                 layers.setdefault((role.stack, role.block), {}).setdefault(role.layer, []).append(entry)
-        blocks = {_label(*block): _of_layers(list(of.values())) for block, of in layers.items()}
+        blocks = {block_label(*block): _of_layers(list(of.values())) for block, of in layers.items()}
         return Observed(_sum(entries), blocks, entries=entries)
     return Observed(failure=trouble.reason)
 
@@ -85,10 +86,6 @@ def _unseen(subject: Subject, workload: Workload) -> str | None:
     if not needs or subject.caches:
         return None
     return f"what it computes over a cache: {subject.module.stack.intake.limits.get('cache', 'it keeps none')}"
-
-
-def _label(stack: str, block: str) -> str:
-    return f"{stack}.{block}" if stack else block
 
 
 def _of_layers(layers: Sequence[Sequence[Entry]]) -> Seen:

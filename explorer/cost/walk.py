@@ -28,7 +28,6 @@ def walk(subject: Subject, step: Step, observations: Observations) -> Tape:
 
     Raises: PluginError where a component breaks what its kind promises; whatever its forward raises.
     """
-    subject.module.train(step.train)
     tape = Tape(observations, subject.common)
     walker = _Walker(subject, step, tape, _fillings(subject, step, observations))
     with torch.set_grad_enabled(step.train):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.blueprint.plan import block_label
 from explorer.blueprint.varied import Varied
 from explorer.cost.sweep.columns import Column, Columns
-from explorer.cost.sweep.results import label
 from explorer.cost.sweep.structure import Structure
 from explorer.study.frame import MEMORY, WORKLOAD, lines_of
 from explorer.study.swept import Swept
@@ -88,7 +88,7 @@ class Table:
             yield self._line(line, rows, numbers, columns.incomplete(line.workload, line.block))
 
     def _lines(self, structure: Structure) -> list[Line]:
-        blocks = [(label(stack, block), (stack.name, block.name), times) for stack, block, times in structure.blocks()]
+        blocks = [(block_label(*at), at, times) for at, times in structure.counted()]
         whole: list[Any] = [("model", None, None)] if structure.whole else []
         workloads = range(len(self.swept.sweep.workloads))
         about = [(workload, *scope) for workload in workloads for scope in (*blocks, *whole)]

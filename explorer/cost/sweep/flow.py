@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from explorer.assembly.sites import Sites
-from explorer.blueprint.plan import ModelPlan, StackPlan
+from explorer.blueprint.plan import ModelPlan, StackPlan, block_label
 from explorer.cost.observation import Grads, Observation, Step
 from explorer.cost.part import Role
 from explorer.cost.sweep.cells import sites_of
@@ -167,9 +167,8 @@ class Flow:
 
     @property
     def label(self) -> str:
-        if self.block is None:
-            return "model"
-        return ".".join(name for name in self.block if name)
+        """What is run, as reports name it."""
+        return "model" if self.block is None else block_label(*self.block)
 
     @cached_property
     def own(self) -> list[Entry]:

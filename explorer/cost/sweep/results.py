@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from explorer.blueprint.plan import block_label
 from explorer.blueprint.varied import Varied
 from explorer.blueprint.workload import Workload
 from explorer.cost.costs import BlockParams, Cost, Counted, KvBytes, Params
@@ -16,7 +16,7 @@ from explorer.cost.memory import Memory, memory, weight_bytes
 from explorer.cost.rows import Counts
 from explorer.cost.sweep.passes import Flows, Passed
 from explorer.cost.sweep.spread import Spread
-from explorer.cost.sweep.structure import Shape, Stacked, Structure
+from explorer.cost.sweep.structure import Structure
 from explorer.cost.sweep.sweep import SIZED, Sweep
 from explorer.cost.sweep.tables import Tables, tables
 from explorer.cost.sweep.terms import V
@@ -41,7 +41,11 @@ class Results:
     def params(self, structure: Structure, place: int) -> Params:
         sizes = self.sweep.sizes()
         blocks = tuple(
-            BlockParams(label(stack, block), times, _layer(sizes, (stack.name, block.name), place, Size()).params)
+            BlockParams(
+                block_label(stack.name, block.name),
+                times,
+                _layer(sizes, (stack.name, block.name), place, Size()).params,
+            )
             for stack, block, times in structure.blocks()
         )
         if structure.whole:
@@ -64,12 +68,11 @@ class Results:
         assert isinstance(workload, Workload), workload
         amounts, rates = self.sweep.amounts[index], self.sweep.rates[index]
         sizes, joins = self.sweep.sizes(workload.dtype), self.joins[index].at(place).joins or {}
-        for stack, block, _ in structure.blocks():
-            this = stack.name, block.name
+        for this, _ in structure.counted():
             amount = _layer(amounts, this, place, Amount()) + joins.get(this, Amount())
             rate = _layer(rates, this, place, Rate())
             size = _layer(sizes, this, place, Size())
-            cost = _cost(workload, "block", label(stack, block), amount, rate, size)
+            cost = _cost(workload, "block", block_label(*this), amount, rate, size)
             memory = self._memory(index, this, place, size, amount)
             yield replace(cost, varies_by_layer=self._spreads[index].of(place, this), memory=memory)
         if structure.whole:
@@ -125,14 +128,10 @@ class Results:
         return [tables(self.sweep.study(w.dtype), passed.flows, self.sweep.bench.observations) for w, passed in pairs]
 
 
-def label(stack: Stacked, block: Shape) -> str:
-    return f"{stack.name}.{block.name}" if stack.name else block.name
-
-
 def _cost(workload: Workload, scope: str, name: str, amount: Amount, rate: Rate, size: Size) -> Cost:
     counts = amount.counts
     notes = (f"matmul_flops_exact: {counts.exact_reason}",) if counts.exact_reason else ()
-    kv = KvBytes(_number(rate.opened), _number(rate.full), amount.cache_bytes)
+    kv = KvBytes(*rate.numbers(), amount.cache_bytes)
     by_kind = {kind: counts for kind, counts in amount.by_kind.items() if counts != Counts()}
     return Cost(workload, scope, name, counts, weight_bytes(workload, size.by_dtype), kv, by_kind, notes)
 
@@ -152,8 +151,3 @@ def _sum(values: Any, start: V) -> V:
     for value in values:
         total = total + value
     return total
-
-
-def _number(value: Fraction) -> float:
-    """The same number, as an int where it is one."""
-    return value.numerator if value.denominator == 1 else float(value)

@@ -53,6 +53,10 @@ class Structure:
         """See `ModelPlan.whole`."""
         return self.vocab or any(stack.written for stack in self.stacks)
 
+    def counted(self) -> list[tuple[tuple[str, str], int]]:
+        """The blocks that costs are told of, by stack and name, and how many layers are of each."""
+        return [((stack.name, block.name), times) for stack, block, times in self.blocks()]
+
     def blocks(self) -> Iterator[tuple[Stacked, Shape, int]]:
         """Blocks that costs are told of, and how many layers are of each."""
         for stack in self.stacks:

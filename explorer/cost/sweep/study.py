@@ -239,7 +239,6 @@ def _probe(
     inputs = asked.inputs(cell.branch.wiring.names, cell.plan.vocab is not None)
     if "shared" in cell.branch.wiring.names:
         inputs["shared"] = {}
-    cell.module.train(False)
     try:
         with understood(label) as trouble, torch.no_grad():
             observations.of(part, inputs, asked.step)
