@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from explorer.blueprint.blueprint import Blueprint as Blueprint
     from explorer.blueprint.load import load as load
     from explorer.cost.crosscheck.lengths import Lengths as Lengths
-    from explorer.cost.rows import OpCost as OpCost
+    from explorer.cost.ledger.rows import OpCost as OpCost
     from explorer.errors import BlueprintError as BlueprintError
     from explorer.errors import ExplorerError as ExplorerError
     from explorer.errors import MeasureError as MeasureError
@@ -55,7 +55,7 @@ _HOMES = {
     "explorer.blueprint.blueprint": ("Blueprint",),
     "explorer.blueprint.load": ("load",),
     "explorer.cost.crosscheck.lengths": ("Lengths",),
-    "explorer.cost.rows": ("OpCost",),
+    "explorer.cost.ledger.rows": ("OpCost",),
     "explorer.errors": (
         "BlueprintError",
         "ExplorerError",

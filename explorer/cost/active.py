@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from explorer.assembly.position import Position
-from explorer.cost.free import family
-from explorer.cost.operators import is_composite, named_arguments
+from explorer.cost.ledger.free import family
+from explorer.cost.ledger.operators import is_composite, named_arguments
 
 
 def active_parameters(module: nn.Module, run: Callable[[], object]) -> tuple[int | None, str | None]:

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from explorer.cost.costs import Cost
-from explorer.cost.observation import Observations
-from explorer.cost.observing import step_of
-from explorer.cost.part import Role
-from explorer.cost.rows import Counts
-from explorer.cost.subject import Subject
-from explorer.cost.tape import Entry, addition
-from explorer.cost.walk import walk
-from explorer.cost.whole import trace_whole
+from explorer.cost.ledger.rows import Counts
+from explorer.cost.parts.observation import Observations
+from explorer.cost.parts.observing import step_of
+from explorer.cost.parts.part import Role
+from explorer.cost.parts.subject import Subject
+from explorer.cost.parts.tape import Entry, addition
+from explorer.cost.parts.walk import walk
+from explorer.cost.parts.whole import trace_whole
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from explorer.blueprint.workload import Workload
-from explorer.cost.memory import Memory
-from explorer.cost.rows import Counts
+from explorer.cost.ledger.rows import Counts
+from explorer.cost.memory.memory import Memory
 
 
 @dataclass(frozen=True)

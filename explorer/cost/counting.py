@@ -11,14 +11,14 @@ from explorer.assembly.model import Model
 from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.workload import DEFAULT_TOKENS, Workload
 from explorer.cost.costs import BlockParams, Cost, Counted, KvBytes, Params
-from explorer.cost.footprint import Footprints
 from explorer.cost.growth import Growth, Growths, Rate
-from explorer.cost.memory import Need, memory, weight_bytes
-from explorer.cost.needs import Needed, needed
-from explorer.cost.observation import Observations
-from explorer.cost.observing import Observed, Seen, observe
-from explorer.cost.rows import Counts
-from explorer.cost.subject import (
+from explorer.cost.ledger.rows import Counts
+from explorer.cost.memory.footprint import Footprints
+from explorer.cost.memory.memory import Need, memory, weight_bytes
+from explorer.cost.memory.needs import Needed, needed
+from explorer.cost.parts.observation import Observations
+from explorer.cost.parts.observing import Observed, Seen, observe
+from explorer.cost.parts.subject import (
     BlockName,
     Holdings,
     Subject,
@@ -29,8 +29,8 @@ from explorer.cost.subject import (
     longest,
     numel,
 )
+from explorer.cost.parts.workshop import Workshop
 from explorer.cost.usage import Usages
-from explorer.cost.workshop import Workshop
 from explorer.errors import RefusedError, UsageError
 
 

@@ -12,11 +12,11 @@ import torch
 from explorer.assembly.cache import Cache, CacheView
 from explorer.assembly.construction import dtype_of
 from explorer.blueprint.plan import block_label
-from explorer.cost.failures import understood
-from explorer.cost.observation import META, Held, Observations, Step, fill
-from explorer.cost.subject import Subject
-from explorer.cost.tape import Entry
-from explorer.cost.walk import walk
+from explorer.cost.parts.failures import understood
+from explorer.cost.parts.observation import META, Held, Observations, Step, fill
+from explorer.cost.parts.subject import Subject
+from explorer.cost.parts.tape import Entry
+from explorer.cost.parts.walk import walk
 
 
 @dataclass(frozen=True)

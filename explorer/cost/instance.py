@@ -21,10 +21,10 @@ from explorer.blueprint.tree import plain
 from explorer.blueprint.workload import DTYPE_BYTES, Workload
 from explorer.cost.costs import KvBytes
 from explorer.cost.counting import Workbench, count
-from explorer.cost.observation import Observations
-from explorer.cost.rows import Counts
-from explorer.cost.subject import numel
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.rows import Counts
+from explorer.cost.ledger.trace import Trace
+from explorer.cost.parts.observation import Observations
+from explorer.cost.parts.subject import numel
 from explorer.errors import UsageError, Where
 from explorer.registry.chosen import Chosen
 from explorer.registry.registry import Registry

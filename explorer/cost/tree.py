@@ -15,12 +15,12 @@ from explorer.assembly.residual import Residual
 from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.workload import Workload
 from explorer.cost.counting import settle
-from explorer.cost.failures import understood
-from explorer.cost.observing import step_of
-from explorer.cost.rows import Counts
-from explorer.cost.subject import Subjects, blocks_of
-from explorer.cost.trace import Trace
-from explorer.cost.whole import WholeCall, trace_whole
+from explorer.cost.ledger.rows import Counts
+from explorer.cost.ledger.trace import Trace
+from explorer.cost.parts.failures import understood
+from explorer.cost.parts.observing import step_of
+from explorer.cost.parts.subject import Subjects, blocks_of
+from explorer.cost.parts.whole import WholeCall, trace_whole
 from explorer.errors import RefusedError
 from explorer.registry.registry import CostRule
 

@@ -12,11 +12,11 @@ from explorer.assembly.model import Model
 from explorer.assembly.position import Position
 from explorer.assembly.positions import embeds
 from explorer.cost.active import active_parameters
-from explorer.cost.failures import understood
-from explorer.cost.observation import Observations, Step, run
-from explorer.cost.subject import Subject, numel
-from explorer.cost.tape import Entry
-from explorer.cost.walk import walk
+from explorer.cost.parts.failures import understood
+from explorer.cost.parts.observation import Observations, Step, run
+from explorer.cost.parts.subject import Subject, numel
+from explorer.cost.parts.tape import Entry
+from explorer.cost.parts.walk import walk
 
 Uses = tuple[int | None, str | None]
 """How many, or None and why that is not known."""

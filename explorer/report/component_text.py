@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from explorer.assembly.declared import leaks
 from explorer.cost.costs import incomplete_text
 from explorer.cost.instance import InstanceCost, Sizes
-from explorer.cost.rows import Counts
+from explorer.cost.ledger.rows import Counts
 from explorer.registry.parameters import Parameter
 from explorer.registry.registry import Component
 from explorer.report.units import UNKNOWN, exact

@@ -10,9 +10,9 @@ from explorer.blueprint.plan import ModelPlan
 from explorer.cost.audit import audit
 from explorer.cost.costs import Cost, Counted
 from explorer.cost.counting import Workbench
-from explorer.cost.rows import Counts
-from explorer.cost.subject import Subject, Subjects, blocks_of
-from explorer.cost.workshop import warnings_told
+from explorer.cost.ledger.rows import Counts
+from explorer.cost.parts.subject import Subject, Subjects, blocks_of
+from explorer.cost.parts.workshop import warnings_told
 
 OnProgress = Callable[[str, int, int], None]
 Audited = tuple[str, ModelPlan, Counted]

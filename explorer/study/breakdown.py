@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from explorer.cost.costs import Cost
-from explorer.cost.rows import Counts
+from explorer.cost.ledger.rows import Counts
 
 ORDER = ("embedding", "norm", "attention", "feedforward", "residual", "head", "loss")
 

@@ -9,7 +9,7 @@ from explorer.blueprint.blueprint import Blueprint
 from explorer.blueprint.combinations import DEFAULT_LIMIT
 from explorer.blueprint.plan import ModelPlan
 from explorer.cost.counting import settle
-from explorer.cost.subject import blocks_of
+from explorer.cost.parts.subject import blocks_of
 from explorer.errors import ExplorerError, PluginError, RefusedError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from explorer.blueprint.plan import ModelPlan
 from explorer.cost.costs import Counted
 from explorer.cost.crosscheck.check import crosscheck
-from explorer.cost.workshop import warnings_told
+from explorer.cost.parts.workshop import warnings_told
 from explorer.errors import UsageError
 from explorer.registry.registry import CostRule
 

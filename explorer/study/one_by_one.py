@@ -16,7 +16,7 @@ from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.workload import DEFAULT_TOKENS
 from explorer.cost.costs import Counted
 from explorer.cost.counting import Workbench, count
-from explorer.cost.subject import longest
+from explorer.cost.parts.subject import longest
 from explorer.errors import PluginError, RefusedError
 from explorer.study.rows import counted_row, skipped_row
 from explorer.study.warned import warned

@@ -9,7 +9,7 @@ from typing import Any
 from explorer.blueprint.combinations import Combination
 from explorer.blueprint.resolved import resolved
 from explorer.cost.costs import Cost, Counted, Params
-from explorer.cost.rows import Counts
+from explorer.cost.ledger.rows import Counts
 from explorer.study.breakdown import breakdown
 from explorer.study.frame import MEMORY
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from explorer.assembly.declared import leaks
 from explorer.blueprint.plan import BlockPlan, ModelPlan
-from explorer.cost.workshop import warnings_told
+from explorer.cost.parts.workshop import warnings_told
 from explorer.registry.chosen import Chosen
 
 

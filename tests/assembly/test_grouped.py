@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import explorer
 import explorer.assembly.grouped as home
 from explorer import grouped
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 
 CLOSE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 SIZES = {  # rows of each group, k, n

@@ -7,7 +7,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from explorer import Visible, index_scores
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 
 B, HEADS, WIDTH = 2, 3, 4
 

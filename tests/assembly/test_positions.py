@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from explorer import Position, RefusedError
-from explorer.cost.likeness import likeness
+from explorer.cost.parts.likeness import likeness
 
 X = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
 

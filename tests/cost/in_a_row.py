@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from explorer.assembly.model import Model
 from explorer.assembly.sublayer import Sublayer
 from explorer.assembly.wiring import Pass
-from explorer.cost.activations import Activations
-from explorer.cost.live import working_set
-from explorer.cost.saved import saved_by
-from explorer.cost.storages import address
-from explorer.cost.trees import tensors_in
+from explorer.cost.memory.activations import Activations
+from explorer.cost.memory.live import working_set
+from explorer.cost.memory.saved import saved_by
+from explorer.cost.parts.storages import address
+from explorer.cost.parts.trees import tensors_in
 
 Look = Callable[[Callable[[Any], Any], Any, Any], Any]
 """(call, inputs, what is held beside them) -> outputs."""

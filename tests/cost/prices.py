@@ -14,11 +14,11 @@ import torch
 
 import explorer
 from explorer.blueprint.workload import Workload
-from explorer.cost.observation import Observations
-from explorer.cost.observing import observe
-from explorer.cost.rows import Counts
-from explorer.cost.subject import Subjects
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.rows import Counts
+from explorer.cost.ledger.trace import Trace
+from explorer.cost.parts.observation import Observations
+from explorer.cost.parts.observing import observe
+from explorer.cost.parts.subject import Subjects
 from explorer.registry.loading import load_registry
 
 WRITTEN_OUT = str(Path(__file__).parents[1] / "fixtures" / "written_out.py")

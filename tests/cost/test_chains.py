@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 
 B, T, D = 2, 5, 16
 N, ROWS, F32, BF16 = B * T * D, B * T, 4, 2

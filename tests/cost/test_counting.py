@@ -12,7 +12,7 @@ import explorer
 from explorer.assembly.build import build_model
 from explorer.blueprint.workload import Workload
 from explorer.cost.counting import count
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 from explorer.registry.loading import load_registry
 
 PLUGIN = str(Path(__file__).parents[1] / "fixtures" / "wide_residuals.py")

@@ -23,8 +23,8 @@ from explorer.cost.crosscheck.ours import Ours, ours_of
 from explorer.cost.crosscheck.stage import Place, Stage
 from explorer.cost.crosscheck.tool import Tool
 from explorer.cost.crosscheck.tracing import traceable
-from explorer.cost.rows import OpCost
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.rows import OpCost
+from explorer.cost.ledger.trace import Trace
 from explorer.registry.loading import load_registry
 from explorer.registry.registry import CostRule, Origin
 from tests.cost.crosschecked import (

@@ -16,7 +16,7 @@ from explorer.assembly.build import build_block
 from explorer.assembly.grouped import grouped
 from explorer.assembly.index_scores import index_scores
 from explorer.assembly.visible import Visible
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 from tests.cost.components import COMPONENTS, Installed
 
 B, T, D, H = 2, 6, 16, 4

@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from explorer.assembly.build import build_block, build_model
 from explorer.assembly.construction import dtype_of
 from explorer.blueprint.load import load
-from explorer.cost.fake import fake_block, fake_cpu, fake_model, on_fake_cpu
-from explorer.cost.saved import saved_by
+from explorer.cost.memory.fake import fake_block, fake_cpu, fake_model, on_fake_cpu
+from explorer.cost.memory.saved import saved_by
 from tests.cost.components import COMPONENTS
 
 PUBLISHED = Path(__file__).parents[2] / "blueprints" / "published"

@@ -28,10 +28,10 @@ from explorer.assembly.model import Model
 from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.workload import DTYPE_BYTES, Workload
 from explorer.cost.counting import settle
-from explorer.cost.observation import Observations
-from explorer.cost.observing import observe
-from explorer.cost.subject import Subjects
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
+from explorer.cost.parts.observation import Observations
+from explorer.cost.parts.observing import observe
+from explorer.cost.parts.subject import Subjects
 from tests.cost.components import COMPONENTS, Installed
 
 Shape = tuple[int, ...]

@@ -16,8 +16,8 @@ from explorer.assembly.attend import attend
 from explorer.assembly.grouped import grouped
 from explorer.assembly.index_scores import index_scores
 from explorer.assembly.visible import Visible
-from explorer.cost.rows import Row, Traffic, Work
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.rows import Row, Traffic, Work
+from explorer.cost.ledger.trace import Trace
 
 B, H, KV, T, S, K, V = 2, 4, 2, 5, 7, 8, 6
 F32 = 4
@@ -221,6 +221,19 @@ def test_products_by_group_are_one_for_each_gradient(asked: tuple[str, ...], pro
         torch.autograd.grad(out, [{"x": x, "weight": weight}[name] for name in asked], torch.empty_like(out))
     forward, backward = (row.matmul_flops for row in trace.rows if row.matmul_flops)
     assert backward == products * forward
+
+
+@pytest.mark.parametrize(("rows", "met"), [(0, 0), (1, 1), (2, 2), (8, 8), (9, 8)])
+def test_of_groups_those_are_read_that_rows_can_be_of(rows: int, met: int) -> None:
+    """A token reads the experts that it goes to, not all of them; in backward too."""
+    x, weight = tensor(rows, 16, grad=True), tensor(8, 16, 24)
+    offsets = torch.empty(8, dtype=torch.int32, device="meta")
+    with Trace(weights=[weight]) as trace:
+        torch.autograd.grad(grouped(x, weight, offsets), x, tensor(rows, 24))
+    assert [row.read.weights for row in trace.rows if row.kind == "product"] == [met * 16 * 24 * weight.itemsize] * 2
+    with Trace(weights=[weight]) as trace, torch.no_grad():
+        torch.ops.explorer.grouped(x, weight, offsets)
+    assert trace.rows[-1].read.weights == met * 16 * 24 * weight.itemsize
 
 
 def test_dropout_draws_as_torch_does() -> None:

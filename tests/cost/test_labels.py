@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 
 
 def meta(*shape: int, grad: bool = False) -> Tensor:

@@ -12,10 +12,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from explorer.assembly.build import build_model
 from explorer.blueprint.load import load
-from explorer.cost.fake import fake_cpu, fake_model
-from explorer.cost.live import working_set
-from explorer.cost.saved import saved_by
-from explorer.cost.storages import Storages
+from explorer.cost.memory.fake import fake_cpu, fake_model
+from explorer.cost.memory.live import working_set
+from explorer.cost.memory.saved import saved_by
+from explorer.cost.parts.storages import Storages
 from explorer.registry.loading import load_registry
 from tests.cost.components import COMPONENTS
 from tests.cost.in_a_row import Trained, forward_need, held

@@ -14,10 +14,10 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from explorer.assembly.build import build_model
 from explorer.blueprint.load import load
 from explorer.blueprint.workload import Workload
-from explorer.cost.fake import fake_cpu, fake_model
-from explorer.cost.memory import Memory, Need, memory
-from explorer.cost.saved import keeps_output
-from explorer.cost.storages import Storages
+from explorer.cost.memory.fake import fake_cpu, fake_model
+from explorer.cost.memory.memory import Memory, Need, memory
+from explorer.cost.memory.saved import keeps_output
+from explorer.cost.parts.storages import Storages
 from tests.cost.components import COMPONENTS
 from tests.cost.in_a_row import Trained, forward_need, held
 

@@ -19,16 +19,16 @@ from explorer.assembly.head import LmHead
 from explorer.blueprint.load import load
 from explorer.blueprint.workload import Workload
 from explorer.cost.counting import Workbench, count, settle
-from explorer.cost.fake import fake_block, fake_cpu, fake_model
-from explorer.cost.footprint import Footprints
-from explorer.cost.lies import Lies
-from explorer.cost.live import working_set
-from explorer.cost.memory import Memory, Need
-from explorer.cost.needs import needed
-from explorer.cost.observing import observe
-from explorer.cost.parts import cross_entropy
-from explorer.cost.saved import saved_by
-from explorer.cost.subject import Subjects
+from explorer.cost.memory.fake import fake_block, fake_cpu, fake_model
+from explorer.cost.memory.footprint import Footprints
+from explorer.cost.memory.live import working_set
+from explorer.cost.memory.memory import Memory, Need
+from explorer.cost.memory.needs import needed
+from explorer.cost.memory.saved import saved_by
+from explorer.cost.parts.lies import Lies
+from explorer.cost.parts.observing import observe
+from explorer.cost.parts.parts import cross_entropy
+from explorer.cost.parts.subject import Subjects
 from explorer.errors import BlueprintError, RefusedError
 from explorer.registry.loading import load_registry
 from tests.cost.documents import REGISTRY, document

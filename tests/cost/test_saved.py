@@ -16,8 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from explorer.assembly.build import build_block, build_model
 from explorer.blueprint.load import load
-from explorer.cost.fake import fake_block, fake_cpu, fake_model
-from explorer.cost.saved import Crossing, Kept, Saved, saved_by
+from explorer.cost.memory.fake import fake_block, fake_cpu, fake_model
+from explorer.cost.memory.saved import Crossing, Kept, Saved, saved_by
 from explorer.errors import BlueprintError, RefusedError
 from explorer.registry.loading import load_registry
 from tests.cost.components import COMPONENTS

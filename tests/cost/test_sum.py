@@ -15,7 +15,7 @@ from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.workload import Workload
 from explorer.cost.audit import Mismatch, audit
 from explorer.cost.counting import Workbench, count
-from explorer.cost.subject import Subjects, blocks_of
+from explorer.cost.parts.subject import Subjects, blocks_of
 from explorer.errors import BlueprintError, RefusedError
 from explorer.registry.loading import load_registry
 from tests.cost.documents import PHASES, REGISTRY, document
@@ -50,7 +50,7 @@ def test_sum_equals_whole(phase: str, seed: int) -> None:
 
 
 def test_a_part_that_is_counted_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from explorer.cost import parts
+    from explorer.cost.parts import parts
 
     monkeypatch.setattr(parts, "_run_branch", lambda module, wiring, given, view: (module(module(given["x"])), None))
     plan = explorer.load({"dim": 16, "heads": 4, "layers": 2, "attention": "none"}).plan()

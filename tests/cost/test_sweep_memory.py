@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import explorer
 from explorer.blueprint.workload import Workload
 from explorer.cost.counting import Workbench, count
-from explorer.cost.footprint import Footprints
+from explorer.cost.memory.footprint import Footprints
 from explorer.cost.sweep.loads import Loads, NotAlike
 from explorer.cost.sweep.results import Results
 from explorer.cost.sweep.sweep import Sweep
@@ -117,7 +117,7 @@ def test_what_is_no_sum_is_counted_by_itself(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_each_part_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from explorer.cost import footprint
+    from explorer.cost.memory import footprint
 
     looks: list[Any] = []
     original = footprint._look

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from explorer.assembly.attend import attend
 from explorer.assembly.visible import Visible
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 
 B, T, S, D = 2, 5, 7, 16
 

@@ -16,11 +16,11 @@ from torch.utils.checkpoint import checkpoint
 
 from explorer.assembly.attend import attend
 from explorer.assembly.visible import Visible
-from explorer.cost.free import FAMILIES
-from explorer.cost.rules import RULES
-from explorer.cost.trace import Trace
-from explorer.cost.traffic import TRAFFIC
-from explorer.cost.work import WORK
+from explorer.cost.ledger.free import FAMILIES
+from explorer.cost.ledger.rules import RULES
+from explorer.cost.ledger.trace import Trace
+from explorer.cost.ledger.traffic import TRAFFIC
+from explorer.cost.ledger.work import WORK
 
 CAUSAL = Visible(causal=True)
 LINEAR, CORE, VISIBLE = 2 * 10 * 8 * 8, 4 * 2 * 25 * 8, 4 * 2 * 15 * 8
@@ -297,5 +297,5 @@ def test_families_and_rules_name_registered_operators_once() -> None:
 
 
 def test_importing_the_trace_does_not_import_the_compiler() -> None:
-    code = "import sys, explorer.cost.trace, explorer.cost.active; sys.exit('torch._dynamo' in sys.modules)"
+    code = "import sys, explorer.cost.ledger.trace, explorer.cost.active; sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from explorer.assembly.attend import attend
 from explorer.assembly.cache import Cache
 from explorer.assembly.visible import Visible
-from explorer.cost.rows import Traffic
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.rows import Traffic
+from explorer.cost.ledger.trace import Trace
 
 B, T, D, V = 2, 5, 16, 30
 N, ROWS = B * T * D, B * T

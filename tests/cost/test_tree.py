@@ -9,7 +9,7 @@ import pytest
 
 import explorer
 from explorer.cost.counting import count
-from explorer.cost.rows import Counts
+from explorer.cost.ledger.rows import Counts
 from explorer.cost.tree import Node, tree
 from explorer.report.tree import tree_text
 

@@ -18,11 +18,11 @@ from explorer.blueprint.workload import Workload
 from explorer.cost.audit import audit
 from explorer.cost.counting import Workbench, count
 from explorer.cost.crosscheck.check import crosscheck
-from explorer.cost.observation import META, Observations
-from explorer.cost.observing import step_of
-from explorer.cost.subject import Subject, Subjects
-from explorer.cost.trace import Trace
-from explorer.cost.walk import walk
+from explorer.cost.ledger.trace import Trace
+from explorer.cost.parts.observation import META, Observations
+from explorer.cost.parts.observing import step_of
+from explorer.cost.parts.subject import Subject, Subjects
+from explorer.cost.parts.walk import walk
 
 BLUEPRINT: dict[str, Any] = {
     "dim": 16,

@@ -121,7 +121,7 @@ def test_rows_of_a_study_share_their_default_length() -> None:
 
 def test_layers_that_cross_attend_alike_are_looked_at_once() -> None:
     from explorer.assembly.build import build_model
-    from explorer.cost.likeness import likeness
+    from explorer.cost.parts.likeness import likeness
 
     plan = explorer.load({**BASE, **TWO_STACKS}).plan()
     layers = build_model(plan, device="meta").stack.layers
@@ -132,7 +132,7 @@ def test_layers_that_cross_attend_alike_are_looked_at_once() -> None:
 def test_parallel_layers_are_looked_at_once(shared_norm: bool) -> None:
     """With a shared norm the container of the others is empty, which is no reason to tell two layers apart."""
     from explorer.assembly.build import build_model
-    from explorer.cost.likeness import likeness
+    from explorer.cost.parts.likeness import likeness
 
     plan = explorer.load({**BASE, "layers": 2, "layout": {"parallel": {"shared_norm": shared_norm}}}).plan()
     layers = build_model(plan, device="meta").stack.layers

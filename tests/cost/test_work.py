@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from explorer.cost.rows import Work
-from explorer.cost.rules import RULES
-from explorer.cost.trace import Trace
-from explorer.cost.work import _BESIDE_PRODUCTS
+from explorer.cost.ledger.rows import Work
+from explorer.cost.ledger.rules import RULES
+from explorer.cost.ledger.trace import Trace
+from explorer.cost.ledger.work import _BESIDE_PRODUCTS
 
 B, T, D = 2, 5, 16
 N, ROWS = B * T * D, B * T

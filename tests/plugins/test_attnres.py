@@ -9,7 +9,7 @@ import explorer
 from explorer.assembly.build import build_model
 from explorer.blueprint.workload import Workload
 from explorer.cost.counting import count
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 from explorer_residuals.aggregate import Aggregate
 from explorer_residuals.attnres import AttnRes
 from explorer_residuals.block_attnres import BlockAttnRes

@@ -19,7 +19,7 @@ from explorer.cost.crosscheck.one_pass import one_pass
 from explorer.cost.crosscheck.ours import Ours
 from explorer.cost.crosscheck.stage import Place, Stage
 from explorer.cost.crosscheck.tool import Tool
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 
 BARE = {"norm": "none", "placement": "none", "residual": "none", "attention": "none", "feedforward": "none"}
 T, S = 64, 64

@@ -15,7 +15,7 @@ import explorer
 from explorer import Cache, Visible
 from explorer.blueprint.workload import Workload
 from explorer.cost.counting import count
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 from explorer_attentions.mla import MultiheadLatentAttention
 from explorer_norms.rmsnorm import RMSNorm
 from explorer_positions.rope import RoPE

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 from tests.plugins.mixtures import DIM, EXPERTS, HIDDEN, SIZES, TOP_K, made, mixture, row, x
 
 PARAMETERS = {  # d, what is written, other fields, the closed form, a published block, its attention and norms

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from explorer.cost.rows import Counts, OpCost, Traffic, Work
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.rows import Counts, OpCost, Traffic, Work
+from explorer.cost.ledger.trace import Trace
 from explorer.errors import PluginError
 from explorer.registry.registry import CostRule, Origin
 

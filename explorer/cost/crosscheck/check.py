@@ -17,7 +17,7 @@ from explorer.cost.crosscheck.one_pass import OnePass, one_pass
 from explorer.cost.crosscheck.ours import Ours, ours_of
 from explorer.cost.crosscheck.stage import Place, Stage
 from explorer.cost.crosscheck.tool import Tool
-from explorer.cost.fake import fake_cpu
+from explorer.cost.memory.fake import fake_cpu
 from explorer.errors import ExplorerError
 from explorer.registry.blame import told_briefly
 from explorer.registry.registry import CostRule

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from explorer.assembly.block import Block
 from explorer.assembly.wiring import Pass
 from explorer.cost.crosscheck.stage import Stage
-from explorer.cost.trees import Like, Tree, put_together, take_apart, tensors_in
+from explorer.cost.parts.trees import Like, Tree, put_together, take_apart, tensors_in
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from explorer.cost.crosscheck.one_pass import OnePass
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 from explorer.registry.registry import CostRule
 
 

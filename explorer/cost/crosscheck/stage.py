@@ -21,8 +21,8 @@ from explorer.assembly.stack import Stack
 from explorer.assembly.wiring import Pass
 from explorer.blueprint.plan import BlockPlan, ModelPlan, StackPlan
 from explorer.blueprint.workload import Workload
-from explorer.cost.likeness import likeness
-from explorer.cost.trees import Like, take_apart
+from explorer.cost.parts.likeness import likeness
+from explorer.cost.parts.trees import Like, take_apart
 from explorer.errors import UsageError
 
 

@@ -21,7 +21,7 @@ from explorer.assembly.index_scores import index_scores
 from explorer.assembly.visible import Sight, Visible
 from explorer.cost.crosscheck import formulas
 from explorer.cost.crosscheck.lengths import visible_pairs
-from explorer.cost.entered import entered
+from explorer.cost.ledger.entered import entered
 
 Products = tuple[int, int | None]
 """FLOPs with all pairs, and those of hidden pairs, None where they are not known."""

@@ -20,7 +20,7 @@ from explorer.assembly.sites import Sites, sublayers
 from explorer.assembly.stack import Stack
 from explorer.assembly.sublayer import Branch
 from explorer.blueprint.plan import BlockPlan, ModelPlan, StackPlan
-from explorer.cost.workshop import Workshop, asked_for
+from explorer.cost.parts.workshop import Workshop, asked_for
 from explorer.errors import PluginError, RefusedError
 from explorer.registry.chosen import Chosen
 from explorer.registry.sites import Site

@@ -17,8 +17,8 @@ from explorer.blueprint.varied import Places, Varied
 from explorer.blueprint.workload import Workload
 from explorer.cost.costs import incomplete_text
 from explorer.cost.growth import Rate
-from explorer.cost.memory import Memory, Need, gradient_bytes, optimizer_bytes, weight_bytes
-from explorer.cost.rows import Counts
+from explorer.cost.ledger.rows import Counts
+from explorer.cost.memory.memory import Memory, Need, gradient_bytes, optimizer_bytes, weight_bytes
 from explorer.cost.sweep.passes import Passed
 from explorer.cost.sweep.results import Results
 from explorer.cost.sweep.structure import Structure

@@ -15,11 +15,11 @@ import torch
 
 from explorer.assembly.sites import Sites
 from explorer.blueprint.plan import ModelPlan, StackPlan, block_label
-from explorer.cost.observation import Grads, Observation, Step
-from explorer.cost.part import Role
+from explorer.cost.parts.observation import Grads, Observation, Step
+from explorer.cost.parts.part import Role
+from explorer.cost.parts.tape import Entry
+from explorer.cost.parts.trees import Like, Tree
 from explorer.cost.sweep.cells import sites_of
-from explorer.cost.tape import Entry
-from explorer.cost.trees import Like, Tree
 from explorer.registry.sites import Site
 
 Place = tuple[int, int]

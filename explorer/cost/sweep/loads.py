@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from explorer.cost.between import Between
-from explorer.cost.footprint import Footprint, Footprints
-from explorer.cost.lies import Lies
-from explorer.cost.observation import Observations
-from explorer.cost.saved import Crossing, Kept
+from explorer.cost.memory.between import Between
+from explorer.cost.memory.footprint import Footprint, Footprints
+from explorer.cost.memory.saved import Crossing, Kept
+from explorer.cost.parts.lies import Lies
+from explorer.cost.parts.observation import Observations
+from explorer.cost.parts.tape import Entry
 from explorer.cost.sweep.cells import BranchCell, NormCell, OutsideCell
 from explorer.cost.sweep.flow import Ask, Flow, Pattern
 from explorer.cost.sweep.outside import outside_calls
 from explorer.cost.sweep.terms import call
-from explorer.cost.tape import Entry
 
 Key = Hashable
 """A kind of call of one group: its place among those of its pattern; the role and the stack of embedding and head."""

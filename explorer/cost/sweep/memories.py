@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from typing import Any
 
 from explorer.blueprint.varied import Varied
-from explorer.cost.activations import Recompute
-from explorer.cost.memory import Need
+from explorer.cost.memory.activations import Recompute
+from explorer.cost.memory.memory import Need
 from explorer.cost.sweep.cells import BranchCell, NormCell, OutsideCell
 from explorer.cost.sweep.flow import OUTSIDE, Group
 from explorer.cost.sweep.loads import NOTHING, Flags, Key, Load, Loads, Share

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
 
-from explorer.cost.activations import Recompute
-from explorer.cost.between import Between, last_reads, outside, waiting
-from explorer.cost.lies import Lies
-from explorer.cost.needs import held_bytes, last_layers, lies_in_evaluation
+from explorer.cost.memory.activations import Recompute
+from explorer.cost.memory.between import Between, last_reads, outside, waiting
+from explorer.cost.memory.needs import held_bytes, last_layers, lies_in_evaluation
+from explorer.cost.parts.lies import Lies
+from explorer.cost.parts.tape import Entry
 from explorer.cost.sweep.flow import OUTSIDE, Asked, Flow, Group, group_of
 from explorer.cost.sweep.loads import Flags, Key, Load, Loads, outside_key
-from explorer.cost.tape import Entry
 
 Block = tuple[str, str]
 

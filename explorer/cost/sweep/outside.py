@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from explorer.assembly.head import LmHead
-from explorer.cost.observation import Observations
-from explorer.cost.part import Role
-from explorer.cost.parts import Parts
+from explorer.cost.parts.observation import Observations
+from explorer.cost.parts.part import Role
+from explorer.cost.parts.parts import Parts
+from explorer.cost.parts.tape import Entry, Tape
+from explorer.cost.parts.trees import Like, put_together
 from explorer.cost.sweep.cells import OutsideCell
 from explorer.cost.sweep.flow import OUTSIDE, Answer, Flow
 from explorer.cost.sweep.terms import Differs, Look, Term, V
-from explorer.cost.tape import Entry, Tape
-from explorer.cost.trees import Like, put_together
 
 
 def outside_term(look: Look[V], flow: Flow, cell: OutsideCell | None) -> Term[V]:

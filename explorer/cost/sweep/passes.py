@@ -9,15 +9,15 @@ from typing import Any, Generic
 
 from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.varied import Places, Varied
-from explorer.cost.failures import understood
-from explorer.cost.observation import Step
-from explorer.cost.subject import Subject, Subjects, blocks_of
+from explorer.cost.parts.failures import understood
+from explorer.cost.parts.observation import Step
+from explorer.cost.parts.subject import Subject, Subjects, blocks_of
+from explorer.cost.parts.walk import walk
 from explorer.cost.sweep.cells import BranchCell, NormCell, OutsideCell, Refused
 from explorer.cost.sweep.flow import OUTSIDE, Flow, Group, Pattern
 from explorer.cost.sweep.outside import outside_term
 from explorer.cost.sweep.study import Cell, Study
 from explorer.cost.sweep.terms import Differs, Look, Term, V
-from explorer.cost.walk import walk
 from explorer.errors import PluginError, RefusedError
 
 FLOW_FIELDS = ("dim", "residual", "placement", "dropout")

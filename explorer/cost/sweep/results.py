@@ -12,8 +12,8 @@ from explorer.blueprint.varied import Varied
 from explorer.blueprint.workload import Workload
 from explorer.cost.costs import BlockParams, Cost, Counted, KvBytes, Params
 from explorer.cost.growth import Rate
-from explorer.cost.memory import Memory, memory, weight_bytes
-from explorer.cost.rows import Counts
+from explorer.cost.ledger.rows import Counts
+from explorer.cost.memory.memory import Memory, memory, weight_bytes
 from explorer.cost.sweep.passes import Flows, Passed
 from explorer.cost.sweep.spread import Spread
 from explorer.cost.sweep.structure import Structure
@@ -42,11 +42,11 @@ class Results:
         sizes = self.sweep.sizes()
         blocks = tuple(
             BlockParams(
-                block_label(stack.name, block.name),
+                block_label(*this),
                 times,
-                _layer(sizes, (stack.name, block.name), place, Size()).params,
+                _layer(sizes, this, place, Size()).params,
             )
-            for stack, block, times in structure.blocks()
+            for this, times in structure.counted()
         )
         if structure.whole:
             held = self.tables.at(place)

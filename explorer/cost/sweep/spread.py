@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from explorer.cost.observation import Observations
-from explorer.cost.part import Role
+from explorer.cost.parts.observation import Observations
+from explorer.cost.parts.part import Role
 from explorer.cost.sweep.cells import BranchCell, NormCell
 from explorer.cost.sweep.flow import Flow, Pattern
 from explorer.cost.sweep.passes import Passed

@@ -18,11 +18,13 @@ from explorer.blueprint.combinations import Combinations
 from explorer.blueprint.plan import ModelPlan, StackPlan
 from explorer.blueprint.varied import Mask, Varied
 from explorer.cost.counting import Workbench
-from explorer.cost.failures import understood
-from explorer.cost.observation import Observations, Step
-from explorer.cost.part import Role
-from explorer.cost.parts import Parts
-from explorer.cost.subject import blocks_of
+from explorer.cost.parts.failures import understood
+from explorer.cost.parts.observation import Observations, Step
+from explorer.cost.parts.part import Role
+from explorer.cost.parts.parts import Parts
+from explorer.cost.parts.subject import blocks_of
+from explorer.cost.parts.trees import Like
+from explorer.cost.parts.workshop import Workshop, warnings_told
 from explorer.cost.sweep.cells import (
     FIELDS,
     BranchCell,
@@ -37,8 +39,6 @@ from explorer.cost.sweep.cells import (
 )
 from explorer.cost.sweep.flow import OUTSIDE, Asked, Group
 from explorer.cost.sweep.structure import Structure, structures
-from explorer.cost.trees import Like
-from explorer.cost.workshop import Workshop, warnings_told
 from explorer.errors import PluginError, RefusedError
 
 R = TypeVar("R")
@@ -213,8 +213,7 @@ def _first(reason: Callable[[Any, StackPlan], str | None]) -> Callable[[ModelPla
 def _where_used(group: Group, structure: Structure, reason: str | None) -> str | None:
     if reason is None or group.of is None:
         return reason
-    used = any((stack.name, block.name) == group.of for stack, block, _ in structure.blocks())
-    return reason if used else None
+    return reason if group.of in dict(structure.counted()) else None
 
 
 def _silent(workshop: Workshop, plan: ModelPlan | None, cell: Cell) -> str | None:

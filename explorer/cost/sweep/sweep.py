@@ -19,9 +19,10 @@ from explorer.blueprint.varied import Mask, Places, Varied, marked
 from explorer.blueprint.workload import DEFAULT_TOKENS, Workload
 from explorer.cost.counting import Workbench, settle
 from explorer.cost.growth import Rate
-from explorer.cost.observation import Step
-from explorer.cost.observing import kind_of, step_of
-from explorer.cost.subject import Subject, longest, numel
+from explorer.cost.parts.observation import Step
+from explorer.cost.parts.observing import kind_of, step_of
+from explorer.cost.parts.subject import Subject, longest, numel
+from explorer.cost.parts.tape import Entry, Joined, addition
 from explorer.cost.sweep.cells import OutsideCell, Refused
 from explorer.cost.sweep.loads import Loads
 from explorer.cost.sweep.memories import Memories
@@ -29,7 +30,6 @@ from explorer.cost.sweep.passes import Passed, Passes
 from explorer.cost.sweep.study import Study
 from explorer.cost.sweep.terms import Look
 from explorer.cost.sweep.values import Amount, Size, Use
-from explorer.cost.tape import Entry, Joined, addition
 from explorer.errors import PluginError, RefusedError
 
 SIZED = "bfloat16"

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from explorer.assembly.positions import acts_in_attention
 from explorer.blueprint.varied import Varied
-from explorer.cost.observation import Observations
+from explorer.cost.parts.observation import Observations
+from explorer.cost.parts.tape import addition
+from explorer.cost.parts.trees import Like
 from explorer.cost.sweep.cells import BranchCell
 from explorer.cost.sweep.flow import Flow, Group, Place
 from explorer.cost.sweep.passes import Flows
@@ -19,8 +21,6 @@ from explorer.cost.sweep.structure import Structure
 from explorer.cost.sweep.study import Cell, Study
 from explorer.cost.sweep.terms import call
 from explorer.cost.sweep.values import Amount, Size
-from explorer.cost.tape import addition
-from explorer.cost.trees import Like
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def tables(study: Study, flows: Varied[Flows], observations: Observations) -> Va
     passes = flows if trains else Varied.constant(Flows(), flows.shape)
 
     def held(structure: Structure, found: Flows, *here: Cell) -> Tables:
-        used = {(stack.name, block.name) for stack, block, _ in structure.blocks()}
+        used = dict(structure.counted())
         there = {group: cell for group, cell in zip(groups, here, strict=True) if group.of in used}
         return _tables(found, there, observations)
 

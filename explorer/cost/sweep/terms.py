@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from explorer.cost.observation import Observations
-from explorer.cost.part import Role
-from explorer.cost.parts import Parts
+from explorer.cost.parts.observation import Observations
+from explorer.cost.parts.part import Role
+from explorer.cost.parts.parts import Parts
+from explorer.cost.parts.tape import Entry, Joined
 from explorer.cost.sweep.cells import BranchCell, NormCell, OutsideCell
 from explorer.cost.sweep.flow import Answer, Ask, Asked, Flow, Group, Pattern
-from explorer.cost.tape import Entry, Joined
 from explorer.registry.sites import Site
 
 

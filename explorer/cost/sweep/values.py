@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 from torch import nn
 
-from explorer.cost.rows import Counts
-from explorer.cost.subject import Holdings
+from explorer.cost.ledger.rows import Counts
+from explorer.cost.parts.subject import Holdings
 from explorer.cost.usage import Uses
 
 

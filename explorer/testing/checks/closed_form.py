@@ -11,7 +11,7 @@ from explorer.cost.crosscheck.calls import Calls
 from explorer.cost.crosscheck.one_pass import one_pass
 from explorer.cost.crosscheck.ours import Ours
 from explorer.cost.crosscheck.stage import Place, Stage
-from explorer.cost.trace import Trace
+from explorer.cost.ledger.trace import Trace
 from explorer.testing.expect import expect, not_declared
 from explorer.testing.toy import BATCH, TOKENS, Toy
 
