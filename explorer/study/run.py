@@ -14,7 +14,7 @@ from explorer.blueprint.blueprint import Blueprint
 from explorer.blueprint.combinations import DEFAULT_LIMIT, Combinations
 from explorer.blueprint.load import load
 from explorer.cost.counting import Workbench
-from explorer.cost.observation import Observations
+from explorer.cost.parts.observation import Observations
 from explorer.errors import UsageError
 from explorer.latency.device import resolve_device
 from explorer.latency.effort import effort_for

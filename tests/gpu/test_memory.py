@@ -8,8 +8,8 @@ import torch
 from explorer.assembly.build import build_model
 from explorer.blueprint.load import load
 from explorer.blueprint.workload import Workload
-from explorer.cost.fake import fake_cpu, fake_model
-from explorer.cost.memory import Need, memory
+from explorer.cost.memory.fake import fake_cpu, fake_model
+from explorer.cost.memory.memory import Need, memory
 from tests.cost.in_a_row import Trained, forward_need, held
 
 pytestmark = [
