@@ -1,19 +1,10 @@
-"""Clocks that read only after the device has finished.
-
-A clock's `regime` says whose speed its numbers show:
-
-- `device`: two events on the device's own queue. Where the host launches more slowly than the device runs, the
-  gaps count.
-- `host`: the host's clock around the calls; on a CPU the host is the device.
-- `end-to-end`: the host's clock around the calls, the device idle before and after: launching and running together.
-"""
+"""Clocks that read only after the device has finished."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 Call = Callable[[], object]
@@ -22,12 +13,8 @@ Call = Callable[[], object]
 class Clock(Protocol):
     """Times calls; replace it by a virtual one in tests."""
 
-    @property
-    def regime(self) -> str:
-        """`device`, `host` or `end-to-end`."""
-
     def time(self, call: Call, calls: int) -> float:
-        """Milliseconds from the first of `calls` calls, one after the other, until the work of the last is done."""
+        """Milliseconds that `calls` calls take, until the work of the last is done."""
 
 
 class Event(Protocol):
@@ -40,16 +27,15 @@ class Event(Protocol):
     def elapsed_time(self, end_event: Any) -> float: ...
 
 
-def _already_done() -> None:
-    """A CPU has finished when the call returns."""
+def nothing() -> None:
+    """What waiting for a CPU takes: it has finished when the call returns."""
 
 
 @dataclass(frozen=True)
 class PerfCounterClock:
-    """Reads `now` (seconds) before the calls and after them, waiting for the device on both sides."""
+    """Reads `now` (seconds) before the calls, one after the other, and after them; waits for the device both times."""
 
-    regime: str = "host"
-    synchronize: Callable[[], object] = _already_done
+    synchronize: Callable[[], object] = nothing
     now: Callable[[], float] = time.perf_counter
 
     def time(self, call: Call, calls: int) -> float:
@@ -67,7 +53,6 @@ class CudaEventClock:
 
     event: Callable[[], Event]
     stream: Callable[[], object]
-    regime: str = "device"
 
     def time(self, call: Call, calls: int) -> float:
         stream = self.stream()
@@ -80,15 +65,16 @@ class CudaEventClock:
         return start.elapsed_time(end)
 
 
-def clock_for(device: str) -> Clock:
-    """The clock of a device as `resolve_device` gives it: events on CUDA (and ROCm), the host's clock elsewhere."""
-    import torch
+@dataclass(frozen=True)
+class SingleCallClock:
+    """Times every call by itself with another clock, and adds up; `before` runs before each call, outside the time."""
 
-    kind = torch.device(device).type
-    if kind == "cpu":
-        return PerfCounterClock()
-    if kind == "cuda":
-        return CudaEventClock(
-            event=lambda: torch.cuda.Event(enable_timing=True), stream=partial(torch.cuda.current_stream, device)
-        )
-    return PerfCounterClock(regime="end-to-end", synchronize=partial(torch.accelerator.synchronize, device))
+    clock: Clock
+    before: Callable[[], object] = nothing
+
+    def time(self, call: Call, calls: int) -> float:
+        elapsed = 0.0
+        for _ in range(calls):
+            self.before()
+            elapsed += self.clock.time(call, 1)
+        return elapsed

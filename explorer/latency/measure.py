@@ -1,50 +1,33 @@
-"""Measure candidates side by side on one device."""
+"""Measure candidates side by side on one device, in this process."""
 
 from __future__ import annotations
 
-import gc
-import math
 import random
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 from explorer.errors import UsageError
-from explorer.latency.clock import Call, Clock, clock_for
-from explorer.latency.device import device_name
+from explorer.latency.arms import Arm, Candidate, Surroundings, arms_of
+from explorer.latency.device import environment
 from explorer.latency.effort import Effort, effort_for
+from explorer.latency.facts import facts_of
+from explorer.latency.failure import Failure, attempt
+from explorer.latency.guard import Guard, guard_for
+from explorer.latency.implementation import checked
+from explorer.latency.last_cache import last_cache_bytes
 from explorer.latency.memory import free_bytes
-from explorer.latency.protocol import OnProgress, Progress, Samples, attempt, interleave
-from explorer.latency.statistics import summarise
-from explorer.latency.timing import Failure, Timing
+from explorer.latency.protocol import OnProgress, Progress, Rounds, Warm, interleave, release, warm_up
+from explorer.latency.raw import Failed, Lane, Process, Track
+from explorer.latency.regimes import Regime, regime_notes, regimes_for
+from explorer.latency.temperature import COLD, MODES, Room, flusher
 from explorer.latency.undisturbed import undisturbed
+from explorer.latency.watching.clocks import clocks
+from explorer.latency.words import known
 
-_SHARE_FOR_WEIGHTS = 0.8
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Something to time. `build()` makes it ready on the device and returns the call that is timed."""
-
-    key: str
-    build: Callable[[], Call]
-    least_bytes: int = 0
-    """What it is known to need on the device (weights, cache): a candidate that cannot fit is not tried. On a CPU
-    trying would not raise: the system would end the whole process."""
-
-
-@dataclass(frozen=True)
-class _Bench:
-    """Where, with what and how long candidates are measured."""
-
-    device: str
-    name: str
-    clock: Clock
-    effort: Effort
-    rng: random.Random
-    threads: int
-    on_progress: OnProgress
+__all__ = ["Candidate", "measure"]
 
 
 def measure(
@@ -53,116 +36,148 @@ def measure(
     device: str,
     effort: str | Effort = "default",
     seed: int = 0,
-    clock: Clock | None = None,
+    impls: Sequence[str] = ("eager",),
+    cache: str = "auto",
+    last_cache: int | None = None,
+    regimes: Sequence[Regime] | None = None,
+    guard: Guard | None = None,
     on_progress: OnProgress | None = None,
-) -> dict[str, Timing | Failure]:
-    """A timing of every candidate, by key in the order given, or why there is none.
+) -> Process:
+    """The times of every candidate in every implementation and regime, all in the same interleaved rounds.
 
-    All are measured in the same interleaved rounds. Those for which there is no memory beside the others are
-    measured alone afterwards (`Timing.together` says so). `seed` draws the order within the rounds. Torch's global
-    state is left as it was. Raises UsageError for an unknown effort and for two candidates with one key.
+    A candidate that fails costs only itself: the reason stands in `failed`. seed: draws the order of building and of
+    the rounds. last_cache: bytes of the last-level cache, None for what the device tells. Of the effort, `processes`
+    and `hang_s` do not apply here. Torch's global state is left as it was.
+
+    Raises UsageError for an unknown effort, implementation or cache mode, and for two candidates with one key.
     """
-    import torch
-
     _refuse_repeated_keys(candidates)
+    ways = tuple(regimes or regimes_for(device))
+    room = Room(last_cache_bytes(device) if last_cache is None else last_cache, free_bytes(device))
     bench = _Bench(
-        device=device,
-        name=device_name(device),
-        clock=clock or clock_for(device),
-        effort=effort_for(effort) if isinstance(effort, str) else effort,
+        at=Surroundings(device, room, known("cache mode", cache, MODES), checked(impls), ways[0].clock),
+        effort=(effort_for(effort) if isinstance(effort, str) else effort).on(device),
         rng=random.Random(seed),
-        threads=torch.get_num_threads(),
+        regimes=ways,
+        guard=guard or guard_for(device),
         on_progress=on_progress or (lambda progress: None),
     )
     with undisturbed(device):
-        outcomes = _together(_that_fit(candidates, free_bytes(device)), bench)
-        for candidate in _crowded_out(candidates, outcomes):
-            outcomes |= _together([candidate], bench)
-    return {candidate.key: outcomes[candidate.key] for candidate in candidates}
+        return _process(candidates, bench, seed)
 
 
-def _together(candidates: Sequence[Candidate], bench: _Bench) -> dict[str, Timing | Failure]:
-    """Build all of them, measure what could be built in the same rounds, and free their memory."""
-    calls, failed = _build_all(candidates, bench)
-    outcomes = {**failed, **interleave(calls, bench.clock, bench.effort, bench.rng, bench.on_progress)}
-    timed = len(calls)
-    calls.clear()
-    gc.collect()
-    return {key: _result(outcome, bench, timed) for key, outcome in outcomes.items()}
+@dataclass(frozen=True)
+class _Bench:
+    """Where, with what and how long candidates are measured."""
+
+    at: Surroundings
+    effort: Effort
+    rng: random.Random
+    regimes: tuple[Regime, ...]
+    guard: Guard
+    on_progress: OnProgress
+
+    @cached_property
+    def flush(self) -> Callable[[], object]:
+        """What empties the caches of the device; its buffer is made when the first candidate wants it."""
+        assert self.at.room.last_cache is not None, "without its size no candidate is timed cold"
+        return flusher(self.at.device, self.at.room.last_cache)
 
 
-def _build_all(candidates: Sequence[Candidate], bench: _Bench) -> tuple[dict[str, Call], dict[str, Failure]]:
-    """The calls, which nothing else keeps alive, and the candidates that could not be built."""
-    calls: dict[str, Call] = {}
-    failed: dict[str, Failure] = {}
+def _process(candidates: Sequence[Candidate], bench: _Bench, seed: int) -> Process:
+    """Build, warm up, measure, look at what ran; in the end nothing keeps the memory of a candidate."""
+    lanes, failed = _warm_lanes(candidates, bench)
+    before = clocks(bench.at.device)
+    rounds = interleave(lanes, bench.effort, bench.rng, bench.guard, bench.on_progress)
+    surroundings = {**environment(bench.at.device), "clocks": {"before": before, "after": clocks(bench.at.device)}}
+    failed += [why.of(lane.candidate, lane.impl, lane.regime) for lane, why in rounds.failed.items()]
+    found = {lane: lanes[lane] for lane in _in_order(lanes, candidates, bench)}
+    tracks = tuple(_track(lane, warm, rounds, bench) for lane, warm in found.items())
+    facts = _facts(found, bench)
+    found.clear()
+    for lane in rounds.times_ms:
+        release(lanes, lane)
+    return Process(seed, tracks, rounds.disturbed, bench.guard.name, surroundings, facts, tuple(failed))
+
+
+def _warm_lanes(candidates: Sequence[Candidate], bench: _Bench) -> tuple[dict[Lane, Warm], list[Failed]]:
+    """Every lane that could be built and warmed up, and why others could not.
+
+    Built in random order: where memory lies differs from process to process, and is not to differ by candidate.
+    """
+    arms, failed = _arms(bench.rng.sample(candidates, len(candidates)), bench)
+    lanes: dict[Lane, Warm] = {}
+    total = len(arms) * len(bench.regimes)
+    while arms:
+        arm = arms.popleft()
+        for place, regime in enumerate(bench.regimes):
+            lane = Lane(arm.candidate.key, arm.impl, regime.name)
+            done = total - (len(arms) + 1) * len(bench.regimes) + place
+            bench.on_progress(Progress("warming up", done, total, lane.candidate, lane.impl, lane.regime))
+            warm = attempt(partial(_warm_up, arm, regime, bench), "warming up")
+            if isinstance(warm, Failure):
+                failed.append(warm.of(lane.candidate, lane.impl, lane.regime))
+                release(lanes, lane)
+            else:
+                lanes[lane] = warm
+    return lanes, failed
+
+
+def _arms(candidates: Sequence[Candidate], bench: _Bench) -> tuple[deque[Arm], list[Failed]]:
+    arms: deque[Arm] = deque()
+    failed: list[Failed] = []
     for done, candidate in enumerate(candidates):
-        bench.on_progress(Progress("building", done, len(candidates)))
-        built = attempt(partial(_build, candidate, bench.device), "building")
-        if isinstance(built, Failure):
-            failed[candidate.key] = built
-        else:
-            calls[candidate.key] = built
-    return calls, failed
+        bench.on_progress(Progress("building", done, len(candidates), candidate.key))
+        for found in arms_of(candidate, bench.at):
+            if isinstance(found, Arm):
+                arms.append(found)
+            else:
+                failed.append(found)
+    return arms, failed
 
 
-def _build(candidate: Candidate, device: str) -> Call:
-    free = free_bytes(device)
-    if free is not None and candidate.least_bytes > free:
-        raise MemoryError(f"at least {_gib(candidate.least_bytes)} needed, {_gib(free)} free on {device}")
-    return candidate.build()
+def _warm_up(arm: Arm, regime: Regime, bench: _Bench) -> Warm:
+    timed = regime.timed(arm.calls, bench.flush if arm.temperature.cache == COLD else None)
+    return warm_up(replace(timed, owner=arm), bench.effort)
 
 
-def _result(outcome: Samples | Failure, bench: _Bench, together: int) -> Timing | Failure:
-    if isinstance(outcome, Samples):
-        made = attempt(partial(_timing, outcome, bench, together), "measuring")
-        if isinstance(made, Timing):
-            return made
-        outcome = made
-    return replace(outcome, device=bench.name)
-
-
-def _timing(samples: Samples, bench: _Bench, together: int) -> Timing:
-    summary = summarise(samples.times_ms)
-    return Timing(
-        device=bench.name,
-        regime=bench.clock.regime,
-        median_ms=summary.median,
-        low_ms=summary.low,
-        high_ms=summary.high,
-        first_call_ms=samples.warm.first_call_ms,
-        rounds=summary.count,
-        warmup=samples.warm.warmup,
-        calls=samples.warm.calls,
-        dropped=summary.dropped,
-        steady=summary.steady,
-        together=together,
-        threads=bench.threads,
+def _track(lane: Lane, warm: Warm, rounds: Rounds, bench: _Bench) -> Track:
+    arm: Arm = warm.timed.owner
+    each, warmth = warm.timed.each, arm.temperature
+    return Track(
+        lane=lane,
+        times_ms=rounds.times_ms[lane],
+        first_call_ms=arm.first_call_ms,
+        warmup=1 + warm.warmup * each,
+        calls=warm.calls * each,
+        copies=warmth.copies,
+        cache=warmth.cache,
+        notes=(*warmth.notes, *regime_notes(bench.at.device, lane.regime, warmth.cache)),
     )
 
 
-def _that_fit(candidates: Sequence[Candidate], free: int | None) -> list[Candidate]:
-    """The candidates, in order, whose known bytes fit side by side and leave room for what they make while running."""
-    room = math.inf if free is None else free * _SHARE_FOR_WEIGHTS
-    chosen = []
-    for candidate in candidates:
-        if candidate.least_bytes <= room:
-            chosen.append(candidate)
-            room -= candidate.least_bytes
-    return chosen
+def _facts(lanes: Mapping[Lane, Warm], bench: _Bench) -> dict[str, dict[str, Any]]:
+    """By candidate and implementation, what is known of it besides times; looked at last, when no time is read."""
+    arms: dict[str, dict[str, Arm]] = {}
+    for lane, warm in lanes.items():
+        arms.setdefault(lane.candidate, {})[lane.impl] = warm.timed.owner
+    facts = {}
+    for done, (candidate, impls) in enumerate(arms.items()):
+        bench.on_progress(Progress("inspecting", done, len(arms), candidate))
+        facts[candidate] = facts_of(impls, bench.at.device)
+    return facts
 
 
-def _crowded_out(candidates: Sequence[Candidate], outcomes: Mapping[str, Timing | Failure]) -> list[Candidate]:
-    """Those that were not tried, or ran out of memory while others had some."""
-    short = {key for key, outcome in outcomes.items() if isinstance(outcome, Failure) and outcome.out_of_memory}
-    again = short if len(outcomes) > 1 else set()
-    return [candidate for candidate in candidates if candidate.key in again or candidate.key not in outcomes]
+def _in_order(lanes: Iterable[Lane], candidates: Sequence[Candidate], bench: _Bench) -> list[Lane]:
+    """As candidates, implementations and regimes were given."""
+    keys = [candidate.key for candidate in candidates]
+    names = [regime.name for regime in bench.regimes]
+    return sorted(
+        lanes, key=lambda lane: (keys.index(lane.candidate), bench.at.impls.index(lane.impl), names.index(lane.regime))
+    )
 
 
 def _refuse_repeated_keys(candidates: Sequence[Candidate]) -> None:
     repeated = [key for key, count in Counter(candidate.key for candidate in candidates).items() if count > 1]
     if repeated:
         raise UsageError(f"candidates to measure need keys of their own; more than one is called {', '.join(repeated)}")
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"

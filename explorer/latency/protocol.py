@@ -1,4 +1,4 @@
-"""The order of measuring: warm up every candidate, then rounds in which each runs once, in random order."""
+"""The order of measuring: warm up every lane, then rounds in which each runs once, in random order."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import random
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from explorer.latency.clock import Call, Clock
-from explorer.latency.effort import Effort
+from explorer.latency.effort import MOST_ROUNDS, Effort
+from explorer.latency.failure import Failure, attempt
+from explorer.latency.guard import Guard
+from explorer.latency.raw import Lane
 from explorer.latency.statistics import is_valid, spread
-from explorer.latency.timing import Failure, failure
 
 T = TypeVar("T")
 
@@ -25,25 +27,47 @@ _MOST_READINGS = 1_000
 
 @dataclass(frozen=True)
 class Progress:
-    """`done` of `total` steps of a stage: building, warming up, measuring."""
+    """What is about to be done, and to which lane or candidate: `done` of `total` steps of a stage are behind.
+
+    Stages: building, warming up, measuring, inspecting. In `measuring` the steps are clean rounds.
+    """
 
     stage: str
     done: int
     total: int
+    candidate: str = ""
+    impl: str = ""
+    regime: str = ""
 
 
 OnProgress = Callable[[Progress], object]
 
 
 @dataclass(frozen=True)
-class Warm:
-    """A candidate that has been called until it was steady."""
+class Timed:
+    """How a lane is timed.
 
-    first_call_ms: float
+    call: runs `each` steps. turn: calls that touch every copy of the weights; a sample is a multiple of it. most: calls
+    in one sample at most. rehearsal: the clock of the warm-up, where that need not do all that `clock` does. owner:
+    what the call belongs to, kept as long as the lane.
+    """
+
+    call: Call
+    clock: Clock
+    each: int = 1
+    turn: int = 1
+    most: int = _MOST_CALLS
+    rehearsal: Clock | None = None
+    owner: Any = None
+
+
+@dataclass(frozen=True)
+class Warm:
+    """A lane that has been called until it was steady: calls so far, and calls that fill one sample."""
+
+    timed: Timed
     warmup: int
-    """Calls so far, the first one included."""
     calls: int
-    """Calls that fill one sample."""
 
     @property
     def lead(self) -> bool:
@@ -55,81 +79,75 @@ class Warm:
 
 
 @dataclass(frozen=True)
-class Samples:
-    """The times of one candidate in milliseconds per call, one for each round."""
+class Rounds:
+    """Milliseconds a step of every lane, one for each round (None: no valid reading), and what disturbed the rounds."""
 
-    times_ms: tuple[float, ...]
-    warm: Warm
-
-
-def interleave(
-    calls: MutableMapping[str, Call], clock: Clock, effort: Effort, rng: random.Random, on_progress: OnProgress
-) -> dict[str, Samples | Failure]:
-    """The samples of every candidate, by key, or why there are none.
-
-    A candidate that raises becomes a Failure and is taken out of `calls`, so that nothing keeps its memory; the
-    others go on. KeyboardInterrupt passes through.
-    """
-    failed: dict[str, Failure] = {}
-    warm: dict[str, Warm] = {}
-    every = tuple(calls)
-    for done, key in enumerate(every):
-        on_progress(Progress("warming up", done, len(every)))
-        outcome = attempt(partial(warm_up, calls[key], clock, effort), "warming up")
-        if isinstance(outcome, Failure):
-            failed[key] = _give_up(calls, key, outcome)
-        else:
-            warm[key] = outcome
-    times: dict[str, list[float]] = {key: [] for key in calls}
-    for done in range(effort.rounds):
-        if not calls or _is_enough(times, warm, done, effort):
-            break
-        on_progress(Progress("measuring", done, effort.rounds))
-        for key in rng.sample(tuple(calls), len(calls)):
-            sample = attempt(partial(take_sample, calls[key], warm[key], clock), "measuring")
-            if isinstance(sample, Failure):
-                failed[key] = _give_up(calls, key, sample)
-            else:
-                times[key].append(sample)
-    return {**failed, **{key: Samples(tuple(times[key]), warm[key]) for key in calls}}
+    times_ms: Mapping[Lane, tuple[float | None, ...]]
+    disturbed: tuple[str | None, ...]
+    failed: Mapping[Lane, Failure]
 
 
-def warm_up(call: Call, clock: Clock, effort: Effort) -> Warm:
-    """Call until steady or to the limit of the effort; the first call is timed apart and counts for neither.
+def warm_up(timed: Timed, effort: Effort) -> Warm:
+    """Call until steady or to the limit of the effort; the first turn is timed apart and counts for neither.
 
     A reading is the mean of as many calls as fill a sample: single short calls jitter more than `steady_within`.
     """
-    first = clock.time(call, 1)
-    readings, warmup, spent = [first], 1, 0.0
+    clock = timed.rehearsal or timed.clock
+    readings, warmup, spent = [clock.time(timed.call, timed.turn) / timed.turn], timed.turn, 0.0
     while not _is_warm(readings, spent, effort):
-        calls = calls_for(readings[-1], effort.sample_ms)
-        elapsed = clock.time(call, calls)
+        calls = calls_for(readings[-1], effort.sample_ms, timed)
+        elapsed = clock.time(timed.call, calls)
         readings.append(elapsed / calls)
         warmup += calls
         spent += elapsed
-    return Warm(first, warmup, calls_for(readings[-1], effort.sample_ms))
+    return Warm(timed, warmup, calls_for(readings[-1], effort.sample_ms, timed))
 
 
-def take_sample(call: Call, warm: Warm, clock: Clock) -> float:
-    """Milliseconds per call over the calls of one sample."""
+def interleave(
+    lanes: MutableMapping[Lane, Warm], effort: Effort, rng: random.Random, guard: Guard, on_progress: OnProgress
+) -> Rounds:
+    """Rounds of all lanes until the effort is spent.
+
+    A lane that raises becomes a Failure and is taken out of `lanes`, so that nothing keeps its memory; the others go
+    on. KeyboardInterrupt passes through.
+    """
+    failed: dict[Lane, Failure] = {}
+    times: dict[Lane, list[float]] = {lane: [] for lane in lanes}
+    disturbed: list[str | None] = []
+    while lanes and not _is_enough(times, lanes, disturbed, effort):
+        guard.start()
+        for lane in rng.sample(tuple(lanes), len(lanes)):
+            on_progress(_progress(lane, disturbed, effort))
+            sample = attempt(partial(take_sample, lanes[lane]), "measuring")
+            if isinstance(sample, Failure):
+                failed[lane] = sample
+                release(lanes, lane)
+            else:
+                times[lane].append(sample)
+        disturbed.append(guard.stop())
+    valid = {lane: tuple(time if is_valid(time) else None for time in times[lane]) for lane in lanes}
+    return Rounds(valid, tuple(disturbed), failed)
+
+
+def take_sample(warm: Warm) -> float:
+    """Milliseconds a step over the calls of one sample, in which every copy of the weights is touched."""
+    timed, calls = warm.timed, warm.calls
+    assert calls % timed.turn == 0, f"{calls} calls leave some of the copies out that take {timed.turn}"
     if warm.lead:
-        call()
-    return clock.time(call, warm.calls) / warm.calls
+        timed.call()
+    return timed.clock.time(timed.call, calls) / (calls * timed.each)
 
 
-def calls_for(call_ms: float, sample_ms: float) -> int:
-    """How many calls of `call_ms` fill `sample_ms`: ceil(sample_ms / call_ms), at least 1; 1 for an invalid reading."""
-    if not is_valid(call_ms):
-        return 1
-    return max(1, min(math.ceil(sample_ms / call_ms), _MOST_CALLS))
+def calls_for(call_ms: float, sample_ms: float, timed: Timed) -> int:
+    """How many calls of `call_ms` fill `sample_ms`, in whole turns: one turn at least, and for an invalid reading."""
+    wanted = min(math.ceil(sample_ms / call_ms), timed.most) if is_valid(call_ms) else 1
+    return max(1, math.ceil(wanted / timed.turn)) * timed.turn
 
 
-def attempt(action: Callable[[], T], doing: str) -> T | Failure:
-    """What the action returns, or the failure that its exception stands for."""
-    try:
-        return action()
-    except Exception as error:
-        return failure(error, doing)
+def release(lanes: MutableMapping[Lane, T], lane: Lane) -> None:
+    """Let a lane go, and the memory that only it held."""
+    lanes.pop(lane, None)
+    gc.collect()  # a module with a reference cycle would keep its memory until some later collection
 
 
 def _is_warm(readings: Sequence[float], spent: float, effort: Effort) -> bool:
@@ -141,13 +159,16 @@ def _is_warm(readings: Sequence[float], spent: float, effort: Effort) -> bool:
     return all(map(is_valid, last)) and spread(last) <= effort.steady_within
 
 
-def _is_enough(times: Mapping[str, Sequence[float]], warm: Mapping[str, Warm], done: int, effort: Effort) -> bool:
-    """Whether the samples so far took the budget: whole rounds only, so that every candidate has the same number."""
-    spent = sum(sum(taken) * warm[key].calls for key, taken in times.items())
-    return done >= effort.fewest_rounds and spent >= effort.budget_ms * len(times)
+def _is_enough(
+    times: Mapping[Lane, Sequence[float]], lanes: Mapping[Lane, Warm], disturbed: Sequence[str | None], effort: Effort
+) -> bool:
+    """Whether there are rounds enough, or the samples took the budget: whole rounds only, so that all have as many."""
+    done = len(disturbed)
+    if disturbed.count(None) >= effort.rounds or done >= MOST_ROUNDS * effort.rounds:
+        return True
+    spent = sum(sum(times[lane]) * warm.calls * warm.timed.each for lane, warm in lanes.items())
+    return done >= effort.fewest_rounds and spent >= effort.budget_ms * len(lanes)
 
 
-def _give_up(calls: MutableMapping[str, Call], key: str, why: Failure) -> Failure:
-    del calls[key]
-    gc.collect()  # a module with a reference cycle would keep its memory until some later collection
-    return why
+def _progress(lane: Lane, disturbed: Sequence[str | None], effort: Effort) -> Progress:
+    return Progress("measuring", disturbed.count(None), effort.rounds, lane.candidate, lane.impl, lane.regime)

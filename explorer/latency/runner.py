@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +20,40 @@ Make = Callable[[str, torch.dtype], nn.Module]
 """Builds a module on a device with parameters of a dtype. Its forward is `(x, source, cache=cache) -> Tensor`, as a
 block's and a model's are; for a cache it also has `make_cache(batch, capacity, dtype, device)`."""
 
+Forward = Callable[..., Tensor]
+"""What runs a module: itself, or what a compiler made of it."""
+
 # Tokens (batch x new ones) in one step of filling a cache: what a decode leaves room for, a long prompt may not.
 _PRIMING_TOKENS = 8192
+
+
+class Step(Protocol):
+    """One step of a workload on one module, ready to run again and again from the same place."""
+
+    @property
+    def phase(self) -> str:
+        """`prefill`, `decode` or `train`."""
+
+    @property
+    def module(self) -> nn.Module | None:
+        """What runs, None for a bare function."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its weights and of its cache."""
+
+    @property
+    def inputs(self) -> tuple[Tensor | None, ...]:
+        """What the module takes, a cache aside."""
+
+    def through(self, forward: Forward) -> Call:
+        """The call that runs the step with `forward` in the module's place."""
+
+    def result(self, forward: Forward, *inputs: Tensor | None) -> Tensor:
+        """What `forward` makes of inputs in the place of the step's own; the step begins again where it did."""
+
+    def copied(self) -> Step:
+        """The same step on a copy of the module and of its cache, with the same inputs."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +68,8 @@ class Feed:
     source: bool = False
 
 
-def runnable(make: Make, workload: Workload, feed: Feed, *, device: str, seed: int = 0) -> Call:
-    """A call that runs one step of a settled workload, always the same one, on a module of its own.
+def ready(make: Make, workload: Workload, feed: Feed, *, device: str, seed: int = 0) -> Step:
+    """One step of a settled workload on a module of its own.
 
     prefill and decode: eval mode without gradients. With a cache every call starts from the same place in it.
     train: training mode, forward and backward from a fixed output gradient, `.grad` None at the start.
@@ -53,8 +87,28 @@ def runnable(make: Make, workload: Workload, feed: Feed, *, device: str, seed: i
     draw = _Draw(feed, dtype_of(workload.dtype), device, torch.Generator(device).manual_seed(seed))
     module = make(device, draw.dtype)
     if workload.phase == "train":
-        return _Training(module.train(), workload, draw)
+        return _training(module.train(), workload, draw)
     return _inference(module.eval(), workload, draw)
+
+
+@dataclass(frozen=True)
+class Bare:
+    """A function without weights, or whose weights are its own affair."""
+
+    call: Call
+    phase: str = "prefill"
+    module: None = None
+    nbytes: int = 0
+    inputs: tuple[()] = ()
+
+    def through(self, forward: Forward) -> Call:
+        return self.call
+
+    def result(self, forward: Forward, *inputs: Tensor | None) -> NoReturn:
+        raise MeasureError("a function runs through no module")
+
+    def copied(self) -> Bare:
+        return self
 
 
 @dataclass(frozen=True)
@@ -82,21 +136,79 @@ class _Draw:
         return torch.randn(shape, generator=self.generator, dtype=self.dtype, device=self.device)
 
 
-def _inference(module: nn.Module, workload: Workload, draw: _Draw) -> Call:
+def _inference(module: nn.Module, workload: Workload, draw: _Draw) -> Step:
     tokens, context = _known(workload.tokens), _known(workload.context)
     x, source = draw.inputs(workload.batch, tokens), draw.source(workload)
     if workload.phase != "decode" and context == tokens:
-        return torch.no_grad()(lambda: module(x, source))
+        return _Pass(module, x, source)
     kv_dtype = dtype_of(workload.kv_dtype or workload.dtype)
     cache = module.make_cache(batch=workload.batch, capacity=context, dtype=kv_dtype, device=draw.device)  # type: ignore[operator]
     rewind = _fill(module, cache, context - tokens, source=source, batch=workload.batch, draw=draw)
+    return _Cached(workload.phase, module, x, cache, rewind)
 
-    @torch.no_grad()
-    def step() -> Tensor:
-        rewind()
-        return module(x, None, cache=cache)
 
-    return step
+@dataclass(frozen=True)
+class _Pass:
+    """Forward over a text, without cache."""
+
+    module: nn.Module
+    x: Tensor
+    source: Tensor | None
+    phase: str = "prefill"
+
+    @property
+    def nbytes(self) -> int:
+        return _bytes_of(self.module)
+
+    @property
+    def inputs(self) -> tuple[Tensor | None, ...]:
+        return self.x, self.source
+
+    def through(self, forward: Forward) -> Call:
+        return torch.no_grad()(lambda: forward(self.x, self.source))
+
+    def result(self, forward: Forward, *inputs: Tensor | None) -> Tensor:
+        return forward(*inputs)
+
+    def copied(self) -> _Pass:
+        return _Pass(copy.deepcopy(self.module), self.x, self.source)
+
+
+@dataclass(frozen=True)
+class _Cached:
+    """Forward of the tokens that follow what a cache holds; `rewind` takes it back to that place."""
+
+    phase: str
+    module: nn.Module
+    x: Tensor
+    cache: Cache
+    rewind: Callable[[], None]
+
+    @property
+    def nbytes(self) -> int:
+        return _bytes_of(self.module) + self.cache.nbytes()
+
+    @property
+    def inputs(self) -> tuple[Tensor | None, ...]:
+        return (self.x,)
+
+    def through(self, forward: Forward) -> Call:
+        @torch.no_grad()
+        def step() -> Tensor:
+            self.rewind()
+            return forward(self.x, None, cache=self.cache)
+
+        return step
+
+    def result(self, forward: Forward, *inputs: Tensor | None) -> Tensor:
+        self.rewind()
+        (x,) = inputs
+        return forward(x, None, cache=copy.deepcopy(self.cache))  # a step changes the states that a cache holds
+
+    def copied(self) -> _Cached:
+        self.rewind()
+        module, cache = copy.deepcopy((self.module, self.cache))
+        return _Cached(self.phase, module, self.x, cache, cache.timing_mark())
 
 
 def _fill(
@@ -116,29 +228,68 @@ def _fill(
     return cache.timing_mark() if held else empty
 
 
+def _training(module: nn.Module, workload: Workload, draw: _Draw) -> Step:
+    x, source = draw.inputs(workload.batch, _known(workload.tokens)), draw.source(workload)
+    given = tuple(tensor for tensor in (x, source) if tensor is not None)
+    for tensor in given:
+        if tensor.is_floating_point():
+            tensor.requires_grad_(True)
+    return _Training(module, x, source, _Gradient(draw))
+
+
+class _Gradient:
+    """Of an output, drawn when its shape is known: the same for every call."""
+
+    def __init__(self, draw: _Draw) -> None:
+        self._draw = draw
+        self._drawn: Tensor | None = None
+
+    def of(self, y: Tensor) -> Tensor:
+        if self._drawn is None:
+            self._drawn = self._draw.normal(tuple(y.shape)).to(y.dtype)
+        return self._drawn
+
+
+@dataclass(frozen=True)
 class _Training:
     """Forward and backward from a fixed output gradient; gradients of inputs and parameters are None at the start."""
 
-    def __init__(self, module: nn.Module, workload: Workload, draw: _Draw) -> None:
-        self.module = module
-        self.x = draw.inputs(workload.batch, _known(workload.tokens))
-        self.source = draw.source(workload)
-        for tensor in (self.x, self.source):
-            if tensor is not None and tensor.is_floating_point():
-                tensor.requires_grad_(True)
-        given = [tensor for tensor in (self.x, self.source) if tensor is not None]
-        self.leaves = [*given, *module.parameters()]
-        self.draw = draw
-        self.gradient: Tensor | None = None
+    module: nn.Module
+    x: Tensor
+    source: Tensor | None
+    gradient: _Gradient
+    phase: str = "train"
 
-    @torch.enable_grad()
-    def __call__(self) -> None:
-        for leaf in self.leaves:
-            leaf.grad = None
-        y: Tensor = self.module(self.x, self.source)
-        if self.gradient is None:
-            self.gradient = self.draw.normal(tuple(y.shape)).to(y.dtype)
-        y.backward(self.gradient)
+    @property
+    def nbytes(self) -> int:
+        return _bytes_of(self.module)
+
+    @property
+    def inputs(self) -> tuple[Tensor | None, ...]:
+        return self.x, self.source
+
+    def through(self, forward: Forward) -> Call:
+        leaves = [tensor for tensor in (self.x, self.source, *self.module.parameters()) if tensor is not None]
+
+        @torch.enable_grad()
+        def step() -> Tensor:
+            for leaf in leaves:
+                leaf.grad = None
+            y = forward(self.x, self.source)
+            y.backward(self.gradient.of(y))
+            return y
+
+        return step
+
+    def result(self, forward: Forward, *inputs: Tensor | None) -> Tensor:
+        return forward(*inputs)
+
+    def copied(self) -> _Training:
+        return _Training(copy.deepcopy(self.module), self.x, self.source, self.gradient)
+
+
+def _bytes_of(module: nn.Module) -> int:
+    return sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
 
 
 def _known(length: int | None) -> int:

@@ -11,11 +11,12 @@ from explorer.errors import MeasureError
 
 @dataclass(frozen=True)
 class Summary:
-    """Median, 10th and 90th percentile of `count` valid times; `dropped` were not valid."""
+    """Median, 10th and 90th percentile and relative spread of `count` valid times; `dropped` were not valid."""
 
     median: float
     low: float
     high: float
+    iqr_share: float
     count: int
     dropped: int
     steady: bool
@@ -33,6 +34,7 @@ def summarise(times: Sequence[float], *, within: float = 0.10) -> Summary:
         median=median(valid),
         low=quantile(valid, 0.10),
         high=quantile(valid, 0.90),
+        iqr_share=iqr_share(valid),
         count=len(valid),
         dropped=len(times) - len(valid),
         steady=is_steady(valid, within=within),
@@ -61,6 +63,11 @@ def quantile(values: Sequence[float], share: float) -> float:
     below = math.floor(place)
     above = math.ceil(place)
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def iqr_share(values: Sequence[float]) -> float:
+    """The interquartile range over the median: how wide the middle half of the values lies. For values above 0."""
+    return (quantile(values, 0.75) - quantile(values, 0.25)) / median(values)
 
 
 def is_steady(values: Sequence[float], *, within: float = 0.10) -> bool:

@@ -1,80 +1,91 @@
-"""The two ends of a measurement: a timing, or the reason why there is none."""
+"""The times of one lane over all its processes, in numbers for a report."""
 
 from __future__ import annotations
 
-import traceback
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from explorer.errors import ExplorerError, is_out_of_memory
+from explorer.errors import MeasureError
+from explorer.latency.raw import Lane, Process, Track, clean_times
+from explorer.latency.statistics import is_steady, summarise
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How long one call takes: median, 10th and 90th percentile over `rounds` samples, in milliseconds."""
+    """How long one call takes, in milliseconds: median, 10th and 90th percentile over the clean rounds.
+
+    first_call_ms: of the first process, the very first call with whatever it compiles or allocates; in no other number.
+    rounds: valid times that count. dropped: rounds in which the clock gave no valid reading. clean: share of all rounds
+    in which nothing else used the device; where it is 0 the numbers are of all rounds. warmup: calls before the first
+    sample. calls: in one sample, of which a time is the mean. together: candidates in the same rounds, this one
+    included. steady: whether in each process the first and the second half of the rounds agree within 10 %.
+    """
 
     device: str
+    impl: str
     regime: str
-    """Whose speed this is: `device`, `host` or `end-to-end` (explorer/latency/clock.py)."""
+    cache: str
     median_ms: float
     low_ms: float
     high_ms: float
     first_call_ms: float
-    """The very first call, with whatever it compiles or allocates; in no other number."""
     rounds: int
-    warmup: int
-    """Calls before the first sample, the first call included."""
-    calls: int
-    """Calls in one sample; a sample is their mean."""
+    processes: int
+    clean: float
     dropped: int
-    """Samples that were no valid reading and count in no number."""
     steady: bool
-    """Whether the first and the second half of the rounds agree within 10 %."""
+    warmup: int
+    calls: int
+    copies: int
     together: int
-    """Candidates in the same rounds, this one included: only those met the same drift."""
-    threads: int
+    threads: int | None
+    notes: tuple[str, ...]
     source: str = "measured"
-    impl: str = "eager"
-    verdict: str | None = None
-    reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """An entry of `latencies`."""
-        return _entry(self)
+        return {**asdict(self), "notes": list(self.notes)}
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a candidate has no timing."""
+def timing(processes: Sequence[Process], lane: Lane) -> Timing:
+    """The timing of a lane over the processes that have it.
 
-    reason: str
-    device: str | None = None
-    out_of_memory: bool = False
-    details: str = ""
-    """The traceback as text: a kept exception would keep the tensors of its frames."""
+    Raises MeasureError "no valid sample: ..." where no clock gave a valid reading, and where none has the lane.
+    """
+    found = list(_with_track(processes, lane))
+    if not found:
+        raise MeasureError(f"no valid sample: {lane.candidate} was not measured ({lane.impl}, {lane.regime})")
+    first, track = found[0]
+    times = [time for _, one in found for time in one.times_ms]
+    summary = summarise(clean_times(processes, lane) or [math.nan if time is None else time for time in times])
+    rounds = [reason for process, _ in found for reason in process.disturbed]
+    return Timing(
+        device=str(first.environment.get("device_name", "")),
+        impl=lane.impl,
+        regime=lane.regime,
+        cache=track.cache,
+        median_ms=summary.median,
+        low_ms=summary.low,
+        high_ms=summary.high,
+        first_call_ms=track.first_call_ms,
+        rounds=summary.count,
+        processes=len({process.seed for process, _ in found}),
+        clean=rounds.count(None) / len(rounds),
+        dropped=times.count(None),
+        steady=all(is_steady([time for time in one.times_ms if time is not None]) for _, one in found),
+        warmup=track.warmup,
+        calls=track.calls,
+        copies=track.copies,
+        together=len({other.lane.candidate for other in first.tracks}),
+        threads=first.environment.get("threads"),
+        notes=tuple(dict.fromkeys(note for _, one in found for note in one.notes)),
+    )
 
-    def to_dict(self) -> dict[str, Any]:
-        """An entry of `latencies` whose numbers are null."""
-        return _entry(self)
 
-
-def failure(error: Exception, doing: str, device: str | None = None) -> Failure:
-    """The failure that an exception stands for; `doing` says during what. Our own errors speak for themselves."""
-    short = is_out_of_memory(error)
-    details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    if isinstance(error, ExplorerError):
-        return Failure(str(error), device, short, details)
-    what = "out of memory" if short else type(error).__name__
-    first_line = next(iter(str(error).splitlines()), "")
-    return Failure(f"{what} while {doing}" + (f": {first_line}" if first_line else ""), device, short, details)
-
-
-_KEYS = (
-    *("source", "device", "impl", "regime", "median_ms", "low_ms", "high_ms", "first_call_ms", "rounds"),
-    *("verdict", "reason", "warmup", "calls", "dropped", "steady", "together", "threads"),
-)
-
-
-def _entry(outcome: Timing | Failure) -> dict[str, Any]:
-    known = {"source": "measured", "impl": "eager", **asdict(outcome)}
-    return {key: known.get(key) for key in _KEYS}
+def _with_track(processes: Sequence[Process], lane: Lane) -> Iterator[tuple[Process, Track]]:
+    for process in processes:
+        track = process.track(lane)
+        if track is not None:
+            yield process, track

@@ -16,6 +16,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 Components = Mapping[str, Callable[..., Any] | None]
 CostRules = Mapping[str, Callable[[Mapping[str, Any], Any], Any]]
+HardwareEntries = Mapping[str, Mapping[str, Any]]
 
 
 @hookspec
@@ -57,4 +58,15 @@ def register_cost_rules() -> CostRules:  # type: ignore[empty-body]
     values. A backward is an operator with a rule of its own, or made of operators of torch. Without a rule an operator
     is listed as not counted. A rule for an operator that the explorer counts itself, or that two packages have a rule
     for, is refused where the operator is met.
+    """
+
+
+@hookspec
+def register_hardware() -> HardwareEntries:  # type: ignore[empty-body]
+    """Devices for predictions, ``{name: entry}``, each entry as one of ``explorer/prediction/hardware.yaml``.
+
+    An entry is a mapping: ``match`` (what drivers call the device), dense peaks in TFLOP/s (``bf16``, ``fp16``,
+    ``tf32``, ``fp32``, ``fp8``), ``bw`` in GB/s, ``mem`` in GB, ``llc`` in MiB, ``src`` (where the numbers stand), and
+    what of ``achievable``, ``achievable_src``, ``host`` and ``note`` is known. It is checked where the table is read. A
+    name or alias that the table already has is refused; only a user's own file overrides.
     """

@@ -25,11 +25,13 @@ from explorer.registry.discovery import Found, discover
 from explorer.registry.kinds import KINDS, Kind
 from explorer.registry.modules import import_named
 from explorer.registry.names import name_fault
-from explorer.registry.registry import Broken, Component, CostRule, Origin, Package, Registry
+from explorer.registry.registry import NAMED, Broken, Component, CostRule, HardwareEntry, Origin, Package, Registry
 
 _KINDS = {kind.hook: kind for kind in KINDS.values()}
 _COST_RULES = "register_cost_rules"
-_HOOKS = sorted([*_KINDS, _COST_RULES])
+_HARDWARE = "register_hardware"
+_HOOKS = sorted([*_KINDS, _COST_RULES, _HARDWARE])
+_RETURNS = {_COST_RULES: "operators to rules", _HARDWARE: "device names to entries"}
 _HOOK_TEXT = f"the hooks, none takes an argument: {', '.join(_HOOKS)}"
 
 
@@ -91,7 +93,7 @@ def _with_named(packages: Sequence[Package], name: str) -> list[Package]:
             if other.name == module.__name__:
                 raise PluginError(f"{other.origin} has a package '{other.name}' too ({other.location}); rename one")
         location = _location(module.__name__) or ""
-        return [*packages, read_package(module, Origin(module.__name__, f"-p {name}", "", location))]
+        return [*packages, read_package(module, Origin(module.__name__, f"{NAMED}{name}", "", location))]
 
 
 def read_package(plugin: Any, origin: Origin) -> Package:
@@ -107,12 +109,20 @@ def read_package(plugin: Any, origin: Origin) -> Package:
         for component in _components(offered, kind, hook, origin)
     ]
     rules = [rule for offered in _offers(manager, _COST_RULES) for rule in _cost_rules(offered, origin)]
+    hardware = [entry for offered in _offers(manager, _HARDWARE) for entry in _hardware(offered, origin)]
     _refuse_repeats([f"{component.kind.name} '{component.name}'" for component in components])
     _refuse_repeats([f"cost rule for {rule.op}" for rule in rules])
+    _refuse_repeats([f"hardware '{entry.name}'" for entry in hardware])
     for component in components:
         _ = component.schema  # read now: a signature that is no schema breaks the package, not whoever lists it later
     in_order = sorted(components, key=lambda c: (c.kind.name, c.name))
-    return Package(origin, tuple(in_order), plugin, tuple(sorted(rules, key=lambda rule: rule.op)))
+    return Package(
+        origin,
+        tuple(in_order),
+        plugin,
+        tuple(sorted(rules, key=lambda rule: rule.op)),
+        tuple(sorted(hardware, key=lambda entry: entry.name)),
+    )
 
 
 def _manager(plugin: Any, origin: Origin) -> pluggy.PluginManager:
@@ -147,9 +157,8 @@ def _offered(name: str, hook: Callable[[], Any]) -> dict[Any, Any]:
     with _failing(f"hook {name}"):
         offered = hook()
         if not isinstance(offered, Mapping):
-            kind = type(offered).__name__
-            what = "operators to rules" if name == _COST_RULES else "names to constructors"
-            raise PluginError(f"hook {name} must return a mapping of {what}, not {kind}")
+            what = _RETURNS.get(name, "names to constructors")
+            raise PluginError(f"hook {name} must return a mapping of {what}, not {type(offered).__name__}")
         return dict(offered)
 
 
@@ -172,6 +181,18 @@ def _cost_rules(offered: Mapping[Any, Any], origin: Origin) -> list[CostRule]:
         if not callable(rule):
             raise PluginError(f"hook {_COST_RULES}: the rule for '{op}' cannot be called: {type(rule).__name__}")
     return [CostRule(op, rule, origin) for op, rule in offered.items()]
+
+
+def _hardware(offered: Mapping[Any, Any], origin: Origin) -> list[HardwareEntry]:
+    for name, entry in offered.items():
+        fault = name_fault(name)
+        if fault:
+            raise PluginError(f"hook {_HARDWARE}: {fault}")
+        if not isinstance(entry, Mapping):
+            raise PluginError(
+                f"hook {_HARDWARE}: {name!r} must be a mapping of its numbers, not {type(entry).__name__}"
+            )
+    return [HardwareEntry(name, dict(entry), origin) for name, entry in offered.items()]
 
 
 _OPERATOR = re.compile(r"\w+::\w+", re.ASCII)

@@ -13,6 +13,10 @@ from explorer.registry.kinds import Kind
 from explorer.registry.parameters import Schema, SignatureError, read_schema, without_partials
 
 
+NAMED = "-p "
+"""What stands before the name of a module that was named for one call, where else a distribution is told."""
+
+
 @dataclass(frozen=True)
 class Origin:
     """The package a component comes from, and the distribution that installed it."""
@@ -115,6 +119,18 @@ class CostRule(Sourced):
 
 
 @dataclass(frozen=True)
+class HardwareEntry(Sourced):
+    """What a package says of one device, as it is written: see ``register_hardware``."""
+
+    name: str
+    entry: Mapping[str, Any]
+    origin: Origin
+
+    def __str__(self) -> str:
+        return f"hardware '{self.name}' of {self.origin} ({self.package})"
+
+
+@dataclass(frozen=True)
 class Package(Sourced):
     """A healthy plugin package. ``plugin``: the module (or object) whose hooks it is."""
 
@@ -122,6 +138,7 @@ class Package(Sourced):
     components: tuple[Component, ...]
     plugin: Any = field(default=None, repr=False, compare=False)
     cost_rules: tuple[CostRule, ...] = ()
+    hardware: tuple[HardwareEntry, ...] = ()
 
     @property
     def name(self) -> str:
@@ -190,6 +207,17 @@ class Registry:
             for rule in package.cost_rules:
                 found[rule.op] = (*found.get(rule.op, ()), rule)
         return {op: replace(first, rivals=tuple(others)) for op, (first, *others) in found.items()}
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules of ``-p`` among the packages, as they were named."""
+        named = (package.distribution.partition(NAMED) for package in self.packages)
+        return tuple(name for before, mark, name in named if mark and not before)
+
+    @property
+    def hardware(self) -> tuple[HardwareEntry, ...]:
+        """Devices of all packages, by package and name."""
+        return tuple(entry for package in self.packages for entry in package.hardware)
 
     def find(self, kind: str, name: str) -> Component:
         """The component of this kind called ``name`` or ``package:name``.

@@ -1,88 +1,127 @@
-"""Latency of the blocks of every combination, measured side by side."""
+"""Latency of the blocks of a study: which rows, side by side with what, into which entries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from explorer.blueprint.combinations import Combination
-from explorer.blueprint.plan import ModelPlan
-from explorer.blueprint.workload import STORED_BYTES, Workload
-from explorer.latency.clock import Call
+from explorer.errors import UsageError, did_you_mean
+from explorer.latency.crew import measure_job
+from explorer.latency.device import environment, resolve_device
+from explorer.latency.effort import effort_for
+from explorer.latency.implementation import checked
+from explorer.latency.job import job_for
+from explorer.latency.protocol import Progress
+from explorer.latency.store import Store
+from explorer.latency.temperature import MODES
+from explorer.latency.words import known
+from explorer.study.auditing import spread
+from explorer.study.comparisons import Comparison, Row, comparisons
+from explorer.study.measured import Measured, untimed
+from explorer.study.pareto import pareto
 
 OnProgress = Callable[[str, int, int], None]
 
+ALL, PARETO, PARTS = "all", "pareto", "parts"
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """How a study is measured.
+
+    rows: `all`, `pareto` (those that no other row beats in everything that is counted), `parts` (each distinct part
+    once, and a sample of whole blocks), or a number of rows, the baselines among them. device: None is an accelerator
+    where there is one. impls: `eager`, `compile`. cache: see `temperature.MODES`. store: where records are kept.
+    """
+
+    rows: str = ALL
+    effort: str = "default"
+    device: str | None = None
+    impls: tuple[str, ...] = ("eager",)
+    cache: str = "auto"
+    store: Store | None = None
+
+    def check(self) -> None:
+        """Raises UsageError for a word that there is not, before any work."""
+        if not self.rows.isdecimal() and self.rows not in (ALL, PARETO, PARTS):
+            guess = did_you_mean(self.rows, (ALL, PARETO, PARTS))
+            words = f"measure takes {ALL}, {PARTS}, {PARETO} or a number of rows, not {self.rows!r}"
+            raise UsageError(words + (f"; {guess}" if guess else ""))
+        if self.rows.isdecimal() and int(self.rows) < 1:
+            raise UsageError("measure takes at least 1 row")
+        effort_for(self.effort)
+        resolve_device(self.device)
+        checked(self.impls)
+        known("cache mode", self.cache, MODES)
+
 
 def measure_rows(
-    rows: Sequence[dict[str, Any]],
-    combinations: Sequence[Combination],
-    *,
-    device: str | None,
-    effort: str,
-    on_progress: OnProgress,
+    rows: Sequence[Row], measuring: Measuring, modules: Sequence[str], on_progress: OnProgress
 ) -> dict[str, Any]:
-    """Fill in ``latencies`` of the block costs of all rows, in place, and return what the measuring environment is.
+    """Fill in ``latencies`` of the block costs of the chosen rows, in place; returns environment and raw times.
 
-    Blocks are measured, not whole models: a block is what the combinations differ in. A row whose measurement fails
-    keeps its counts and gets the reason as ``error``.
+    Blocks are measured, not whole models: a block is what combinations differ in. A row whose measurement fails keeps
+    its counts and gets the reason as ``error``. modules: plugin modules that worker processes load too.
 
-    Raises: UsageError for a device or effort that there is not.
+    Raises: UsageError as `Measuring.check`; MeasureError where no process can be started.
     """
-    from explorer.latency.device import environment, resolve_device
-    from explorer.latency.measure import Candidate, measure
-
-    where = resolve_device(device)
-    places = {
-        f"{row['id']}/{index}": (row, cost, combination.plan)
-        for row, combination in zip(rows, combinations, strict=True)
-        for index, cost in enumerate(row["costs"])
-        if cost["scope"] == "block" and combination.plan is not None and _runs(cost)
-    }
-    candidates = [
-        Candidate(
-            key, partial(_ready, plan, cost["name"], Workload(**cost["workload"]), where), _least_bytes(plan, cost)
-        )
-        for key, (_, cost, plan) in places.items()
-    ]
-    outcomes = measure(candidates, device=where, effort=effort, on_progress=lambda p: on_progress(*_shown(p)))
-    for key, outcome in outcomes.items():
-        _note(*places[key][:2], outcome.to_dict())
-    return {"measured_on": environment(where)}
+    chosen = chosen_rows([row for row in rows if row["skipped"] is None], measuring.rows)
+    raw = [fill(comparison, measuring, modules, on_progress) for comparison in comparisons(chosen)]
+    return {"environment": measured_on(resolve_device(measuring.device)), "measurements": raw}
 
 
-def _runs(cost: dict[str, Any]) -> bool:
-    """An encoder whose output is cached does not run: there is nothing to time."""
-    return not (_in_encoder(cost["name"]) and Workload(**cost["workload"]).source_is_cached)
+def measured_on(device: str) -> dict[str, Any]:
+    """What measurements depend on besides the blocks, as the document holds it."""
+    return {"measured_on": environment(device)}
 
 
-def _in_encoder(label: str) -> bool:
-    return label.startswith("encoder.")
+def fill(
+    comparison: Comparison, measuring: Measuring, modules: Sequence[str], on_progress: OnProgress
+) -> dict[str, Any]:
+    """Measure one comparison, note the entries with its rows, and return all that they follow from."""
+    measured = _measure(comparison, measuring, modules, on_progress)
+    for row, cost in comparison.places:
+        _note(row, cost, measured)
+    return {"block": comparison.block, "workload": comparison.workload.to_dict()} | measured.to_dict()
 
 
-def _least_bytes(plan: ModelPlan, cost: dict[str, Any]) -> int:
-    """What a block needs at least: weights, cache, its input and its output."""
-    workload = cost["workload"]
-    stream = 2 * workload["batch"] * workload["tokens"] * plan.dim * STORED_BYTES[workload["dtype"]]
-    return int(cost["weight_bytes"] + (cost["kv_cache_bytes"] or 0) + stream)
+def chosen_rows(rows: Sequence[Row], which: str) -> list[Row]:
+    """The rows that are measured, in the order of the study; baselines of chosen rows are chosen too."""
+    if which == PARETO:
+        chosen = {row["id"] for row in pareto(rows)}
+    elif which.isdecimal():
+        chosen = {rows[index]["id"] for index in spread(int(which), len(rows))}
+    else:
+        return list(rows)
+    chosen |= {row["baseline_id"] for row in rows if row["id"] in chosen and row["baseline_id"]}
+    return [row for row in rows if row["id"] in chosen]
 
 
-def _note(row: dict[str, Any], cost: dict[str, Any], entry: dict[str, Any]) -> None:
-    cost["latencies"] = [entry]
-    cost["latency"] = entry
-    if entry["median_ms"] is None and not row["error"]:
-        row["error"] = f"{cost['name']}: {entry['reason']}"
+def _measure(comparison: Comparison, measuring: Measuring, modules: Sequence[str], on_progress: OnProgress) -> Measured:
+    job = job_for(
+        comparison.recipes,
+        baseline=comparison.control,
+        device=measuring.device,
+        effort=measuring.effort,
+        impls=measuring.impls,
+        cache=measuring.cache,
+        modules=modules,
+    )
+    told = partial(_told, on_progress, comparison.block)
+    found = list(measure_job(job, store=measuring.store, on_progress=told))
+    return Measured(found, comparison.baselines, comparison.control)
 
 
-def _ready(plan: ModelPlan, name: str, workload: Workload, device: str) -> Call:
-    from explorer.assembly.build import build_block
-    from explorer.latency.runner import Feed, runnable
+def _note(row: Row, cost: dict[str, Any], measured: Measured) -> None:
+    entries = measured.entries(row["id"])
+    reason = measured.reason(row["id"])
+    cost["latencies"] = entries or [untimed(reason or "it was not measured")]
+    cost["latency"] = cost["latencies"][0]
+    if reason and not row["error"]:
+        row["error"] = f"{cost['name']}: {reason}"
 
-    encoder = _in_encoder(name)
-    feed = Feed(dim=plan.dim, source=workload.source is not None and not encoder)
-    workload = workload.of_source() if encoder else workload
-    return runnable(lambda d, dtype: build_block(plan, name, device=d, dtype=dtype), workload, feed, device=device)
 
-
-def _shown(progress: Any) -> tuple[str, int, int]:
-    return progress.stage, progress.done, progress.total
+def _told(on_progress: OnProgress, block: str, progress: Progress) -> None:
+    on_progress(f"{block}: {progress.stage}", progress.done, progress.total)

@@ -1,10 +1,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from explorer import CacheView, Lengths, Position, Visible, attend
+from explorer_attentions.gqa import GroupedQueryAttention
 from explorer_attentions.steps import ACROSS, is_cross, rotation, scores_bias, source
 
 
@@ -14,6 +15,8 @@ class NaiveMultiHeadAttention(nn.Module):
     Written as in the paper, head by head: 3 h small projections and h attentions, one after the other. The parameters,
     FLOPs and results of `mha`; what differs is the number of kernels.
     """
+
+    same_as: ClassVar[str] = "mha"
 
     def __init__(
         self,
@@ -56,6 +59,15 @@ class NaiveMultiHeadAttention(nn.Module):
 
     def branch_weights(self) -> Mapping[str, Sequence[Tensor]]:
         return {"value": [value.get_parameter("weight") for value in self.v], "input": [], "output": [self.out.weight]}
+
+    @torch.no_grad()
+    def load_from(self, other: GroupedQueryAttention) -> None:
+        """The weights of an `mha`: its one projection has the rows of q, k and v, one head after the other."""
+        projections = [*self.q, *self.k, *self.v]
+        for name, rows in other.qkv.named_parameters():
+            for ours, theirs in zip(projections, rows.chunk(len(projections)), strict=True):
+                ours.get_parameter(name).copy_(theirs)
+        self.out.load_state_dict(other.out.state_dict())
 
     def closed_form(self, at: Lengths) -> int:
         """Those of `mha`: 4 d h k FLOPs a token, 4 d h k a token read, 4 h k a pair."""

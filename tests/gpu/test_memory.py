@@ -1,7 +1,5 @@
 """Memory counted on fake CPU tensors against what a CUDA device allocates."""
 
-from collections import Counter
-
 import pytest
 import torch
 
@@ -10,6 +8,7 @@ from explorer.blueprint.load import load
 from explorer.blueprint.workload import Workload
 from explorer.cost.memory.fake import fake_cpu, fake_model
 from explorer.cost.memory.memory import Need, memory
+from explorer.cost.stored import parameters_of
 from tests.cost.in_a_row import Trained, forward_need, held
 
 pytestmark = [
@@ -76,7 +75,7 @@ def test_the_peak_of_a_train_step(fields):
     with fake_cpu():
         inner = vectors("cpu", True)
         trained = Trained(watch=True).run(fake, inner)
-    parameters = Counter({torch.bfloat16: sum(p.numel() for p in fake.parameters())})
+    parameters = parameters_of(fake)
     need = Need(0, activations=trained.sum.nbytes - held(inner), backward=trained.backward)
     full = memory(Workload("train").settled(), parameters, need)
     counted = full.peak - full.weights - full.gradients - full.optimizer

@@ -1,4 +1,4 @@
-"""A world in which time passes only when something says so: every number in these tests is exact."""
+"""Fixtures of virtual time, an effort that is small, and a heap that is."""
 
 from __future__ import annotations
 
@@ -6,65 +6,8 @@ import gc
 
 import pytest
 
-from explorer.latency.clock import CudaEventClock, PerfCounterClock
 from explorer.latency.effort import Effort
-
-
-class VirtualTime:
-    """The host's clock in seconds; `sleep(ms)` is the only thing that moves it."""
-
-    def __init__(self):
-        self.seconds = 0.0
-
-    def sleep(self, ms):
-        self.seconds += ms / 1e3
-
-    def clock(self):
-        return PerfCounterClock(now=lambda: self.seconds)
-
-    def sleeper(self, *times_ms):
-        """A call that takes these times one after the other, and the last of them ever after."""
-        left = list(times_ms)
-        return lambda: self.sleep(left.pop(0) if len(left) > 1 else left[0])
-
-
-class VirtualDevice:
-    """A device that works off a queue: `launch` returns at once, `synchronize` waits."""
-
-    def __init__(self, time):
-        self.time = time
-        self.done_at = 0.0
-
-    def launch(self, ms):
-        self.done_at = max(self.done_at, self.time.seconds) + ms / 1e3
-
-    def synchronize(self):
-        self.time.seconds = max(self.time.seconds, self.done_at)
-
-    def synchronized_clock(self):
-        return PerfCounterClock("end-to-end", synchronize=self.synchronize, now=lambda: self.time.seconds)
-
-    def event_clock(self):
-        return CudaEventClock(event=lambda: VirtualEvent(self), stream=lambda: "a stream")
-
-
-class VirtualEvent:
-    """Passes when the work queued before it is done; refuses to be read earlier, as CUDA's do."""
-
-    def __init__(self, device):
-        self.device = device
-
-    def record(self, stream):
-        assert stream == "a stream"
-        self.at = max(self.device.done_at, self.device.time.seconds)
-
-    def synchronize(self):
-        self.device.time.seconds = max(self.device.time.seconds, self.at)
-
-    def elapsed_time(self, end_event):
-        if self.device.time.seconds < end_event.at:
-            raise RuntimeError("the event has not passed yet")
-        return (end_event.at - self.at) * 1e3
+from tests.latency.virtual import VirtualDevice, VirtualTime
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Measuring candidates side by side: results, failures, memory, and what must not change meanwhile."""
+"""Measuring candidates side by side: tracks, failures, memory, and what must not change meanwhile."""
 
 import json
 import random
@@ -6,76 +6,277 @@ import weakref
 
 import pytest
 import torch
+from torch import nn
 
+from explorer.blueprint.workload import Workload
 from explorer.errors import RefusedError, UsageError
+from explorer.latency import arms as arms_module
 from explorer.latency import measure as measure_module
-from explorer.latency.device import device_name
-from explorer.latency.measure import Candidate, measure
+from explorer.latency.arms import Candidate
+from explorer.latency.measure import measure
 from explorer.latency.protocol import Progress
-from explorer.latency.timing import Failure, Timing
-
-KEYS = [
-    *("source", "device", "impl", "regime", "median_ms", "low_ms", "high_ms", "first_call_ms", "rounds"),
-    *("verdict", "reason"),
-]
-
-
-def sleeping(key, time, *times_ms, least_bytes=0):
-    return Candidate(key, lambda: time.sleeper(*times_ms), least_bytes)
+from explorer.latency.raw import Lane, Process
+from explorer.latency.regimes import Prepared, Regime
+from explorer.latency.runner import Feed, ready
+from explorer.latency.timing import timing
+from tests.latency.virtual import ScriptedGuard, bare
 
 
 def run(candidates, time, effort, **options):
-    return measure(candidates, device="cpu", effort=effort, clock=time.clock(), **options)
+    options = {"regimes": time.regimes(), "guard": ScriptedGuard(), **options}
+    return measure(candidates, device="cpu", effort=effort, **options)
 
 
-def test_a_timing_has_the_keys_of_the_json(time, effort):
-    entry = run([sleeping("a", time, 200, 5)], time, effort)["a"].to_dict()
-    assert list(entry)[: len(KEYS)] == KEYS
-    assert json.loads(json.dumps(entry)) == entry
-    assert [entry[key] for key in ("median_ms", "low_ms", "high_ms", "first_call_ms")] == pytest.approx([5, 5, 5, 200])
-    assert {key: entry[key] for key in ("source", "impl", "regime", "rounds", "verdict", "reason", "steady")} == {
-        "source": "measured",
-        "impl": "eager",
-        "regime": "host",
-        "rounds": 20,
-        "verdict": None,
-        "reason": None,
-        "steady": True,
-    }
-    assert entry["device"] == device_name("cpu")
-    assert 7 <= entry["warmup"] <= 8  # 200 ms, then 5 ms until 30 ms have passed
+def lane(key, impl="eager", regime="host"):
+    return Lane(key, impl, regime)
 
 
-def test_a_failure_has_the_same_keys_and_no_numbers():
-    entry = Failure("out of memory while building", device="NVIDIA H200").to_dict()
-    assert list(entry)[: len(KEYS)] == KEYS
-    filled = {key: value for key, value in entry.items() if value is not None}
-    assert filled == {
-        "source": "measured",
-        "device": "NVIDIA H200",
-        "impl": "eager",
-        "reason": "out of memory while building",
-    }
+def track(process, key, **other):
+    return process.track(lane(key, **other))
 
 
-def test_drift_is_flagged(time, effort):
-    """Public case C4 where the warm-up ends too early: the number carries the warning."""
-    timing = run([sleeping("a", time, *[12] * 10, 4)], time, effort)["a"]
-    assert timing.warmup < 10
-    assert not timing.steady
+def test_a_track_has_every_round_and_the_first_call_apart(time, effort):
+    """Public case C2: 200 ms, then 5."""
+    found = track(run([time.candidate("a", 200, 5)], time, effort), "a")
+    assert found.times_ms == pytest.approx([5] * 20)
+    assert found.first_call_ms == pytest.approx(200)
+    assert 7 <= found.warmup <= 8  # the first call, and 5 ms until 30 ms have passed
+    assert (found.calls, found.copies, found.cache, found.notes) == (1, 1, "warm", ())
 
 
-def test_results_keep_the_order_and_the_others_go_on(time, effort):
+def test_every_shape_has_a_first_call(time, effort):
+    """Public case C5: 50 ms the first time a plugin sees a shape, 4 ms after."""
+    seen = set()
+
+    def plugin(tokens):
+        time.sleep(4 if tokens in seen else 50)
+        seen.add(tokens)
+
+    candidates = [bare(f"T={tokens}", lambda tokens=tokens: lambda: plugin(tokens)) for tokens in (4, 8, 16)]
+    process = run(candidates, time, effort)
+    assert [one.first_call_ms for one in process.tracks] == pytest.approx([50] * 3)
+    assert all(one.times_ms == pytest.approx([4] * 20) for one in process.tracks)
+
+
+def test_a_record_survives_json(time, effort):
     def refuse():
         raise RefusedError("dim 96 must divide by heads 10")
 
-    candidates = [sleeping("b", time, 3), Candidate("refused", refuse), sleeping("a", time, 4)]
-    result = run(candidates, time, effort)
-    assert list(result) == ["b", "refused", "a"]
-    assert result["refused"].reason == "dim 96 must divide by heads 10"
-    assert result["refused"].device == device_name("cpu")
-    assert [result[key].median_ms for key in "ba"] == pytest.approx([3, 4])
-    assert {result[key].together for key in "ba"} == {2}
+    process = run([time.candidate("a", 3), Candidate("refused", refuse)], time, effort, guard=ScriptedGuard("a burst"))
+    assert process.disturbed[:2] == ("a burst", None)
+    assert Process.from_dict(json.loads(json.dumps(process.to_dict()))) == process
+
+
+def test_the_surroundings_are_part_of_the_record(time, effort):
+    process = run([time.candidate("a", 3)], time, effort)
+    assert process.guard == "a script"
+    assert process.environment["torch"] == torch.__version__
+    assert set(process.environment["clocks"]) == {"before", "after"}
+
+
+def test_tracks_keep_the_order_and_the_others_go_on(time, effort):
+    def refuse():
+        raise RefusedError("dim 96 must divide by heads 10")
+
+    candidates = [time.candidate("b", 3), Candidate("refused", refuse), time.candidate("a", 4)]
+    process = run(candidates, time, effort)
+    assert [one.lane.candidate for one in process.tracks] == ["b", "a"]
+    (failed,) = process.failed
+    assert (failed.candidate, failed.impl, failed.reason) == ("refused", None, "dim 96 must divide by heads 10")
+    assert [track(process, key).times_ms[0] for key in "ba"] == pytest.approx([3, 4])
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory."), ValueError("odd")])
+@pytest.mark.parametrize("calls", [0, 1, 4, 20])
+def test_whenever_a_candidate_fails_the_others_go_on(time, effort, error, calls):
+    """In its first call, while it warms up, in the rounds."""
+    left = iter(range(calls))
+
+    def call():
+        time.sleep(5)
+        if next(left, None) is None:
+            raise error
+
+    process = run([time.candidate("a", 3), bare("broken", lambda: call), time.candidate("b", 4)], time, effort)
+    (failed,) = process.failed
+    assert (failed.candidate, failed.impl) == ("broken", "eager")
+    assert failed.out_of_memory is not isinstance(error, ValueError)
+    assert [one.times_ms[0] for one in process.tracks] == pytest.approx([3, 4])
+    assert {len(one.times_ms) for one in process.tracks} == {20}
+
+
+def refuses(steps, single):
+    raise RuntimeError("operation not permitted when stream is capturing")
+
+
+def test_a_regime_that_cannot_be_had_costs_only_itself(time, effort):
+    regimes = [*time.regimes(), Regime("device", time.clock(), refuses)]
+    process = run([time.candidate("a", 3)], time, effort, regimes=regimes)
+    assert [one.lane for one in process.tracks] == [lane("a")]
+    (failed,) = process.failed
+    assert (failed.candidate, failed.impl, failed.regime) == ("a", "eager", "device")
+    assert failed.reason == "RuntimeError while warming up: operation not permitted when stream is capturing"
+
+
+def eight_at_once(steps, single):
+    return Prepared(lambda: [step() for step in steps * 8], each=8 * len(steps), turn=1)
+
+
+def test_regimes_are_lanes_of_the_same_rounds(time, effort):
+    regimes = [*time.regimes(), Regime("device", time.clock(), eight_at_once)]
+    process = run([time.candidate("a", 3), time.candidate("b", 4)], time, effort, regimes=regimes)
+    assert [(one.lane.candidate, one.lane.regime) for one in process.tracks] == [
+        ("a", "host"),
+        ("a", "device"),
+        ("b", "host"),
+        ("b", "device"),
+    ]
+    assert track(process, "b", regime="device").times_ms == pytest.approx([4] * 20)
+    assert track(process, "b", regime="device").calls == 8
+
+
+class Square(nn.Module):
+    """x @ w, and a sleep; its compiled form is the same."""
+
+    def __init__(self, time, device, dtype):
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(16, device=device, dtype=dtype))
+        self.time = time
+        self.log = []
+
+    def forward(self, x, source=None):
+        self.log.append(self.weight.data_ptr())
+        self.time.sleep(4)
+        return x @ self.weight
+
+    def __deepcopy__(self, memo):
+        twin = Square(self.time, self.weight.device, self.weight.dtype)
+        twin.log = self.log
+        return twin
+
+
+def squares(time, key="square", workload=None):
+    """A candidate, and the addresses of the weights that its calls used."""
+    log = []
+
+    def make(device, dtype):
+        module = Square(time, device, dtype)
+        module.log = log
+        return module
+
+    workload = (workload or Workload("prefill", tokens=4, dtype="float32")).settled()
+    return Candidate(key, lambda: ready(make, workload, Feed(16), device="cpu")), log
+
+
+def test_rotating_touches_every_copy_in_every_sample(time, effort):
+    """1 KiB of weights, 4 times 2 KiB of cache: 8 copies, one after the other."""
+    candidate, log = squares(time)
+    ends = []
+
+    def mark(progress):
+        if progress.stage == "inspecting":
+            ends.append(len(log))
+
+    process = run([candidate], time, effort, cache="rotate", last_cache=2048, on_progress=mark)
+    found = track(process, "square")
+    assert (found.cache, found.copies, found.calls) == ("cold weights", 8, 8)
+    assert found.times_ms == pytest.approx([4] * 20)
+    samples = log[ends[0] - 9 * 20 : ends[0]]  # one untimed call before the 8 of a sample
+    assert all(len(set(samples[at + 1 : at + 9])) == 8 for at in range(0, len(samples), 9))
+
+
+def test_what_cannot_be_copied_stays_warm_and_says_so(time, effort):
+    candidate, _ = squares(time)
+
+    def build():
+        step = candidate.build()
+        step.module.hook = (one for one in ())  # a generator cannot be copied
+        del Square.__deepcopy__
+        return step
+
+    deepcopy = Square.__deepcopy__
+    try:
+        process = run([Candidate("square", build)], time, effort, cache="rotate", last_cache=2048)
+    finally:
+        Square.__deepcopy__ = deepcopy
+    found = track(process, "square")
+    assert (found.cache, found.copies) == ("warm", 1)
+    assert found.notes[0].startswith("warm: its weights cannot be copied: TypeError while copying")
+
+
+def test_case_c10(time, effort, monkeypatch):
+    """Public case C10: the flush takes 100 ms, the call 4; it is labelled, and not in the sample."""
+    flushes = []
+    monkeypatch.setattr(measure_module, "flusher", lambda device, size: lambda: flushes.append(time.sleep(100)))
+    candidate, _ = squares(time)
+    cold = track(run([candidate], time, effort, cache="flush", last_cache=2048), "square")
+    warm = track(run([candidate], time, effort, cache="warm"), "square")
+    assert (cold.cache, warm.cache) == ("cold", "warm")
+    assert cold.times_ms == warm.times_ms == pytest.approx([4] * 20)
+    assert len(flushes) == 20 * cold.calls
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode", "train"])
+def test_the_default_mode_rotates_for_decode_alone(time, effort, phase):
+    decode = Workload("decode", context=4, dtype="float32")
+    workload = decode if phase == "decode" else Workload(phase, tokens=4, dtype="float32")
+
+    class Cached(Square):
+        def make_cache(self, batch, capacity, dtype, device):
+            from explorer.assembly.cache import Cache
+
+            return Cache(0, batch=batch, capacity=capacity, dtype=dtype, device=device)
+
+        def forward(self, x, source=None, cache=None):
+            return super().forward(x)
+
+        def __deepcopy__(self, memo):
+            return Cached(self.time, self.weight.device, self.weight.dtype)
+
+    def build():
+        return ready(lambda device, dtype: Cached(time, device, dtype), workload.settled(), Feed(16), device="cpu")
+
+    found = track(run([Candidate(phase, build)], time, effort, last_cache=2048), phase)
+    assert found.cache == ("cold weights" if phase == "decode" else "warm")
+
+
+class CompilesNothing:
+    """The module itself, called compiled."""
+
+    def __init__(self, module):
+        self.call = module
+
+    def of_copy(self, module):
+        return module
+
+    def facts(self):
+        return {"compile_s": 1.5}
+
+
+@pytest.fixture
+def compiles_nothing(monkeypatch):
+    eager = arms_module.implement
+
+    def implement(module, impl):
+        return eager(module, impl) if impl == "eager" else CompilesNothing(module)
+
+    monkeypatch.setattr(arms_module, "implement", implement)
+
+
+def test_implementations_are_lanes_of_the_same_rounds(time, effort, compiles_nothing):
+    candidate, _ = squares(time)
+    process = run([candidate], time, effort, impls=["eager", "compile"])
+    assert [one.lane for one in process.tracks] == [lane("square"), lane("square", "compile")]
+    facts = process.facts["square"]["compile"]
+    assert (facts["compile_s"], facts["sdpa"]) == (1.5, ["none"])
+    parity = facts["parity"]
+    assert (parity["with"], parity["ok"], parity["error"], parity["reason"]) == ("eager", True, 0.0, None)
+
+
+def test_a_function_is_not_compiled(time, effort):
+    process = run([time.candidate("a", 3)], time, effort, impls=["eager", "compile"])
+    assert [one.lane.impl for one in process.tracks] == ["eager"]
+    assert process.failed[0].reason == "not measured with compile: it is a function and no module"
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -84,7 +285,8 @@ def test_the_thread_count_is_told_and_kept(time, effort, threads):
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads)
-        assert run([sleeping("a", time, 3)], time, effort)["a"].threads == threads
+        process = run([time.candidate("a", 3)], time, effort)
+        assert process.environment["threads"] == timing([process], lane("a")).threads == threads
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -98,109 +300,111 @@ def test_a_candidate_that_disturbs_leaves_no_trace(time, effort):
         torch.set_grad_enabled(False)
 
     random_state, threads, python_state = torch.get_rng_state(), torch.get_num_threads(), random.getstate()
-    run([Candidate("a", lambda: disturb)], time, effort)
+    run([bare("a", lambda: disturb)], time, effort)
     torch.testing.assert_close(torch.get_rng_state(), random_state)
     assert torch.get_num_threads() == threads
     assert torch.is_grad_enabled()
     assert random.getstate() == python_state
 
 
-class Memory:
-    """A device with room for so many bytes; a block keeps its own until it is let go."""
+def test_candidates_are_built_in_an_order_drawn_from_the_seed(time, effort):
+    def order(seed):
+        built = []
+        candidates = [bare(key, lambda key=key: built.append(key) or time.sleeper(3)) for key in "abcdef"]
+        run(candidates, time, effort, seed=seed)
+        return "".join(built)
 
-    def __init__(self, size):
-        self.size = size
-        self.held = []
+    assert order(0) == order(0) != order(1)
 
-    def free(self, device=None):
-        alive = [block for block in (ref() for ref in self.held) if block is not None]
-        return self.size - sum(block.size for block in alive)
 
-    def candidate(self, key, size, time, *, running=0, told=False):
-        def build():
-            block = Block(self, size, running, time)
-            self.held.append(weakref.ref(block))
-            return block
-
-        return Candidate(key, build, least_bytes=size if told else 0)
+def test_what_cannot_fit_is_not_tried(time, effort, monkeypatch):
+    monkeypatch.setattr(arms_module, "free_bytes", lambda device: 2**30)
+    tried = []
+    process = run([bare("large", lambda: tried.append(1), least_bytes=3 * 2**30)], time, effort)
+    (failed,) = process.failed
+    assert failed.out_of_memory
+    assert failed.reason == "out of memory while building: at least 3.0 GiB needed, 1.0 GiB free on cpu"
+    assert not tried
 
 
 class Block:
-    def __init__(self, memory, size, running, time):
-        if size > memory.free():
-            raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
-        self.memory, self.size, self.running, self.time = memory, size, running, time
+    """Something that must be let go."""
+
+    def __init__(self, time, fails):
+        self.time, self.fails = time, fails
 
     def __call__(self):
-        if self.running > self.memory.free():
-            raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {self.running} bytes.")
         self.time.sleep(5)
+        if self.fails:
+            raise MemoryError
 
 
-def outcome(result):
-    return {key: one.together if isinstance(one, Timing) else "out of memory" for key, one in result.items()}
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_keeps_a_candidate_after_it(time, effort, fails):
+    held = []
+
+    def make():
+        block = Block(time, fails)
+        held.append(weakref.ref(block))
+        return block
+
+    process = run([bare("a", make)], time, effort)
+    assert bool(process.failed) is fails
+    assert held[0]() is None
 
 
-def test_what_does_not_fit_beside_the_others_is_measured_alone(time, effort):
-    memory = Memory(10)
-    sizes = {"a": 4, "b": 4, "crowded": 4, "too large": 12}
-    result = run([memory.candidate(key, size, time) for key, size in sizes.items()], time, effort)
-    assert outcome(result) == {"a": 2, "b": 2, "crowded": 1, "too large": "out of memory"}
-    assert result["too large"].out_of_memory
-    assert memory.free() == 10
+def test_memory_of_a_failed_candidate_is_there_for_the_next(time, effort):
+    """It fails in its first call; the other one, warmed up later, must find it gone."""
+    held, alive = [], []
+
+    def make():
+        block = Block(time, True)
+        held.append(weakref.ref(block))
+        return block
+
+    def other():
+        time.sleep(3)
+        alive.append(any(ref() for ref in held))
+
+    run([bare("a", make), bare("b", lambda: other)], time, effort)
+    assert held
+    assert not alive[-1]
 
 
-def test_memory_for_running_counts_too(time, effort):
-    memory = Memory(10)
-    candidates = [
-        memory.candidate("a", 2, time),
-        memory.candidate("crowded", 2, time, running=8),
-        memory.candidate("never", 2, time, running=9),
-    ]
-    assert outcome(run(candidates, time, effort)) == {"a": 1, "crowded": 1, "never": "out of memory"}
-
-
-def test_the_order_does_not_decide_who_runs_out_of_memory(time, effort):
-    memory = Memory(10)
-    candidates = [memory.candidate("a", 2, time, running=6), memory.candidate("never", 5, time, running=6)]
-    assert outcome(run(list(reversed(candidates)), time, effort)) == {"never": "out of memory", "a": 1}
-    assert outcome(run(candidates, time, effort)) == {"a": 1, "never": "out of memory"}
-
-
-def test_known_bytes_spare_the_attempt(time, effort, monkeypatch):
-    memory = Memory(10)
-    monkeypatch.setattr(measure_module, "free_bytes", memory.free)
-    tries = {"a": 4, "b": 4, "alone": 9, "too large": 12}
-    candidates = [memory.candidate(key, size, time, told=True) for key, size in tries.items()]
-    result = run(candidates, time, effort)
-    assert outcome(result) == {"a": 2, "b": 2, "alone": 1, "too large": "out of memory"}
-    assert "needed" in result["too large"].reason
-    assert len(memory.held) == 3
-
-
-def test_progress_counts_every_stage(time, effort):
+def test_progress_names_the_candidate_at_every_step(time, effort):
     seen = []
-    run([sleeping("a", time, 3), sleeping("b", time, 3)], time, effort, on_progress=seen.append)
-    expected = [("building", 2), ("warming up", 2), ("measuring", 20)]
-    assert seen == [Progress(stage, done, total) for stage, total in expected for done in range(total)]
+    run([time.candidate("a", 3), time.candidate("b", 3)], time, effort, on_progress=seen.append)
+    stages = [one.stage for one in seen]
+    assert list(dict.fromkeys(stages)) == ["building", "warming up", "measuring", "inspecting"]
+    assert [stages.count(stage) for stage in dict.fromkeys(stages)] == [2, 2, 40, 2]
+    assert {one.candidate for one in seen} == {"a", "b"}
+    last = [one for one in seen if one.stage == "measuring"][-1]
+    assert last == Progress("measuring", 19, 20, last.candidate, "eager", "host")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"effort": "quik"}, r"effort 'quik' is unknown; .* quick, default, publish; did you mean 'quick'\?"),
+        ({"cache": "hot"}, "cache mode 'hot' is unknown; it is one of: auto, warm, rotate, flush"),
+        ({"impls": ["eagre"]}, r"'eagre' is unknown; it is one of: eager, compile; did you mean 'eager'\?"),
+    ],
+)
+def test_an_unknown_word_lists_the_known(options, message):
+    with pytest.raises(UsageError, match=message):
+        measure([], device="cpu", **options)
 
 
 def test_keys_are_unique(time, effort):
     with pytest.raises(UsageError, match="more than one is called a"):
-        run([sleeping("a", time, 3), sleeping("a", time, 3)], time, effort)
-
-
-def test_an_unknown_effort_lists_the_known():
-    with pytest.raises(
-        UsageError, match=r"'quik' is unknown; it is one of: quick, default, publish; did you mean 'quick'\?"
-    ):
-        measure([], device="cpu", effort="quik")
+        run([time.candidate("a", 3), time.candidate("a", 3)], time, effort)
 
 
 def test_a_real_call_on_the_real_clock():
-    """No time is asserted: only that the default clock and the quick effort give a whole result."""
+    """No time is asserted: only that the default clock, guard and effort give a whole result."""
     x = torch.ones(8, 8)
-    timing = measure([Candidate("square", lambda: lambda: x @ x)], device="cpu", effort="quick")["square"]
-    assert isinstance(timing, Timing)
-    assert 0 < timing.low_ms <= timing.median_ms <= timing.high_ms
-    assert (timing.rounds, timing.dropped, timing.threads) == (10, 0, torch.get_num_threads())
+    process = measure([bare("square", lambda: lambda: x @ x)], device="cpu", effort="quick")
+    assert 10 <= len(process.disturbed) <= 20
+    found = timing([process], lane("square"))
+    assert 0 < found.low_ms <= found.median_ms <= found.high_ms
+    assert (found.dropped, found.threads) == (0, torch.get_num_threads())

@@ -1,5 +1,6 @@
-"""Warm-up and interleaved rounds in virtual time: public cases C2, C4, C5; failures; order; budget."""
+"""Warm-up and interleaved rounds in virtual time: public cases C2, C4, C5; guards; failures; order; budget."""
 
+import math
 import random
 from dataclasses import replace
 from functools import partial
@@ -8,27 +9,42 @@ import pytest
 import torch
 
 from explorer.latency.effort import EFFORTS
-from explorer.latency.protocol import Samples, calls_for, interleave, warm_up
-from explorer.latency.timing import Failure
+from explorer.latency.protocol import Timed, calls_for, interleave, warm_up
+from explorer.latency.raw import Lane
+from tests.latency.virtual import ScriptedGuard
 
 
-def run(calls, time, effort, seed=0):
-    return interleave(dict(calls), time.clock(), effort, random.Random(seed), lambda progress: None)
+def lane(key):
+    return Lane(key, "eager", "host")
 
 
-def test_the_first_call_stands_apart(time, effort):
+def run(calls, time, effort, seed=0, guard=None):
+    """Rounds of these calls, all warmed up."""
+    lanes = {lane(key): warm_up(Timed(call, time.clock()), effort) for key, call in calls.items()}
+    return interleave(lanes, effort, random.Random(seed), guard or ScriptedGuard(), lambda progress: None)
+
+
+def times_of(calls, time, effort):
+    rounds = run(calls, time, effort)
+    return {key: rounds.times_ms[lane(key)] for key in calls}
+
+
+def warmed(call, time, effort):
+    return warm_up(Timed(call, time.clock()), effort)
+
+
+def test_the_first_call_is_in_no_sample(time, effort):
     """Public case C2: 200 ms, then 5."""
-    samples = run({"a": time.sleeper(200, 5)}, time, effort)["a"]
-    assert samples.times_ms == pytest.approx([5] * 20)
-    assert samples.warm.first_call_ms == pytest.approx(200)
+    assert times_of({"a": time.sleeper(200, 5)}, time, effort)["a"] == pytest.approx([5] * 20)
 
 
 @pytest.mark.parametrize("effort", EFFORTS.values(), ids=EFFORTS)
 def test_ten_slow_calls_are_warmed_away(time, effort):
     """Public case C4: 12 ms for the first ten calls, then 4; with every effort that a user can choose."""
-    samples = run({"a": time.sleeper(*[12] * 10, 4)}, time, effort)["a"]
-    assert samples.times_ms == pytest.approx([4] * effort.rounds)
-    assert samples.warm.warmup > 10
+    call = time.sleeper(*[12] * 10, 4)
+    warm = warmed(call, time, effort)
+    assert warm.warmup > 10
+    assert times_of({"a": call}, time, effort)["a"] == pytest.approx([4] * effort.rounds)
 
 
 def test_every_shape_warms_up(time, effort):
@@ -40,27 +56,40 @@ def test_every_shape_warms_up(time, effort):
         seen.add(x.shape)
 
     calls = {tokens: partial(plugin, torch.zeros(1, tokens, 8)) for tokens in (4, 8, 16)}
-    for samples in run(calls, time, effort).values():
-        assert samples.times_ms == pytest.approx([4] * 20)
-        assert samples.warm.first_call_ms == pytest.approx(50)
+    for times in times_of(calls, time, effort).values():
+        assert times == pytest.approx([4] * 20)
 
 
 def test_warming_up_goes_on_until_three_readings_agree(time, effort):
-    warm = warm_up(time.sleeper(90, *range(80, 40, -10), 40), time.clock(), effort)
+    warm = warmed(time.sleeper(90, *range(80, 40, -10), 40), time, effort)
     assert warm.warmup == 8  # 90, 80, 70, 60, 50, and 40 three times
 
 
 def test_warming_up_has_a_limit(time, effort):
     never_steady = time.sleeper(*[10, 20] * 1000)
-    warm = warm_up(never_steady, time.clock(), replace(effort, warm_limit_ms=100))
+    warm = warmed(never_steady, time, replace(effort, warm_limit_ms=100))
     assert warm.warmup == 8  # the first call, then 20 + 10 + 20 + 10 + 20 + 10 + 20 ms reach the limit
 
 
 @pytest.mark.parametrize(
-    ("call_ms", "calls"), [(40.0, 1), (20.0, 1), (6.0, 4), (0.5, 40), (1e-9, 100_000), (0.0, 1), (float("nan"), 1)]
+    ("call_ms", "turn", "most", "calls"),
+    [
+        (40.0, 1, 100, 1),
+        (20.0, 1, 100, 1),
+        (6.0, 1, 100, 4),
+        (0.5, 1, 100, 40),
+        (0.5, 1, 10, 10),
+        (1e-9, 1, 100_000, 100_000),
+        (0.0, 1, 100, 1),
+        (math.nan, 1, 100, 1),
+        (6.0, 3, 100, 6),  # whole turns of three copies
+        (40.0, 3, 100, 3),
+        (math.nan, 3, 100, 3),
+    ],
 )
-def test_calls_fill_a_sample(call_ms, calls):
-    assert calls_for(call_ms, sample_ms=20) == calls
+def test_calls_fill_a_sample_in_whole_turns(call_ms, turn, most, calls):
+    timed = Timed(lambda: None, None, turn=turn, most=most)
+    assert calls_for(call_ms, sample_ms=20, timed=timed) == calls
 
 
 def test_short_calls_are_measured_many_at_a_time_after_one_untimed(time, effort):
@@ -69,16 +98,26 @@ def test_short_calls_are_measured_many_at_a_time_after_one_untimed(time, effort)
     def call():
         calls.append(time.sleep(2))
 
-    samples = run({"a": call}, time, replace(effort, sample_ms=20, rounds=3))["a"]
-    assert samples.warm.calls == 10
-    assert samples.times_ms == pytest.approx([2] * 3)
-    assert len(calls) - samples.warm.warmup == 3 * (10 + 1)
+    effort = replace(effort, sample_ms=20, rounds=3)
+    lanes = {lane("a"): warmed(call, time, effort)}
+    assert lanes[lane("a")].calls == 10
+    calls.clear()
+    rounds = interleave(lanes, effort, random.Random(0), ScriptedGuard(), lambda progress: None)
+    assert rounds.times_ms[lane("a")] == pytest.approx([2] * 3)
+    assert len(calls) == 3 * (10 + 1)
 
 
 def test_a_long_call_has_no_untimed_one_before_it(time, effort):
-    calls = []
-    samples = run({"a": lambda: calls.append(time.sleep(2))}, time, replace(effort, rounds=3))["a"]
-    assert len(calls) - samples.warm.warmup == 3
+    warm = warmed(time.sleeper(2), time, effort)
+    assert (warm.calls, warm.lead) == (1, False)
+
+
+def test_a_call_of_many_steps_counts_them(time, effort):
+    """A graph of 8 steps that takes 16 ms: 2 ms a step."""
+    graph = Timed(time.sleeper(16), time.clock(), each=8)
+    lanes = {lane("a"): warm_up(graph, effort)}
+    rounds = interleave(lanes, effort, random.Random(0), ScriptedGuard(), lambda progress: None)
+    assert rounds.times_ms[lane("a")] == pytest.approx([2] * 20)
 
 
 def order(time, effort, seed):
@@ -104,72 +143,98 @@ def test_drift_hits_all_alike(time, effort):
     def call(ms):
         return lambda: time.sleep(ms * (1 + 0.5 * time.seconds))
 
-    result = run({"a": call(1), "b": call(2)}, time, replace(effort, rounds=200, warm_limit_ms=50))
-    medians = {key: sorted(samples.times_ms)[100] for key, samples in result.items()}
+    result = times_of({"a": call(1), "b": call(2)}, time, replace(effort, rounds=200, warm_limit_ms=50))
+    medians = {key: sorted(times)[100] for key, times in result.items()}
     assert medians["b"] / medians["a"] == pytest.approx(2, rel=0.02)
 
 
-ERRORS = [
-    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True, "out of memory while"),
-    (MemoryError(), True, "out of memory while"),
-    (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."), True, "out of memory"),
-    (ValueError("odd\nsecond line"), False, "ValueError while"),
-]
+def test_disturbed_rounds_are_kept_with_the_reason_and_made_up_for(time, effort):
+    guard = ScriptedGuard(None, "another process", None, "another process")
+    rounds = run({"a": time.sleeper(5)}, time, replace(effort, rounds=5, fewest_rounds=5), guard=guard)
+    assert rounds.disturbed == (None, "another process", None, "another process", None, None, None)
+    assert len(rounds.times_ms[lane("a")]) == 7
+
+
+def test_twice_the_rounds_are_enough_however_disturbed(time, effort):
+    guard = ScriptedGuard(*["another process"] * 100)
+    rounds = run({"a": time.sleeper(5)}, time, effort, guard=guard)
+    assert rounds.disturbed == ("another process",) * 40
+
+
+def test_a_guard_watches_the_rounds_alone(time, effort):
+    """Neither warming up nor what a lane does when it fails is held against a round."""
+    guard = ScriptedGuard()
+
+    def call():
+        watched.append(guard.watching)
+        time.sleep(5)
+
+    watched = []
+    run({"a": call}, time, effort, guard=guard)
+    assert watched.count(True) == 20
+    assert not watched[0]
+    assert not guard.watching
 
 
 def raises(error):
     raise error
 
 
-@pytest.mark.parametrize(("error", "out_of_memory", "reason"), ERRORS)
-def test_one_failure_leaves_the_others(time, effort, error, out_of_memory, reason):
-    calls = {"a": time.sleeper(3), "broken": lambda: raises(error), "b": time.sleeper(4)}
-    result = run(calls, time, effort)
-    assert isinstance(result["broken"], Failure)
-    assert result["broken"].out_of_memory is out_of_memory
-    assert result["broken"].reason.startswith(reason)
-    assert "second line" not in result["broken"].reason
-    assert [result[key].times_ms for key in "ab"] == [pytest.approx([ms] * 20) for ms in (3, 4)]
+def breaks_later(time, error, after=20):
+    """A call that breaks at some time in the rounds."""
+    left = iter(range(after))
 
-
-def test_a_failure_in_the_rounds_leaves_the_others(time, effort):
-    left = iter(range(20))
-
-    def breaks_later():
+    def call():
         time.sleep(5)
         if next(left, None) is None:
-            raise ValueError("no more")
+            raise error
 
-    result = run({"a": time.sleeper(3), "b": breaks_later}, time, effort)
-    assert result["b"].reason == "ValueError while measuring: no more"
-    assert "breaks_later" in result["b"].details
-    assert len(result["a"].times_ms) == 20
+    return call
 
 
-def test_a_failed_candidate_is_let_go(time, effort):
-    calls = {"a": time.sleeper(3), "broken": lambda: raises(MemoryError())}
-    interleave(calls, time.clock(), effort, random.Random(0), lambda progress: None)
-    assert list(calls) == ["a"]
+ERRORS = [
+    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True, "out of memory while measuring"),
+    (MemoryError(), True, "out of memory while measuring"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."), True, "out of memory"),
+    (ValueError("odd\nsecond line"), False, "ValueError while measuring: odd"),
+]
+
+
+@pytest.mark.parametrize(("error", "out_of_memory", "reason"), ERRORS)
+def test_a_failure_in_the_rounds_leaves_the_others(time, effort, error, out_of_memory, reason):
+    calls = {"a": time.sleeper(3), "b": breaks_later(time, error), "c": time.sleeper(4)}
+    rounds = run(calls, time, effort)
+    failure = rounds.failed[lane("b")]
+    assert failure.out_of_memory is out_of_memory
+    assert failure.reason.startswith(reason)
+    assert "second line" not in failure.reason
+    assert "in call\n" in failure.details
+    assert {key.candidate: len(times) for key, times in rounds.times_ms.items()} == {"a": 20, "c": 20}
+
+
+def test_a_failed_lane_is_let_go(time, effort):
+    lanes = {lane(key): warmed(call, time, effort) for key, call in {"a": time.sleeper(3)}.items()}
+    lanes[lane("b")] = replace(lanes[lane("a")], timed=Timed(lambda: raises(MemoryError()), time.clock()))
+    interleave(lanes, effort, random.Random(0), ScriptedGuard(), lambda progress: None)
+    assert list(lanes) == [lane("a")]
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_passes_through(time, effort, interrupt):
     with pytest.raises(interrupt):
-        run({"a": lambda: raises(interrupt())}, time, effort)
+        run({"a": breaks_later(time, interrupt())}, time, effort)
 
 
 def test_rounds_end_with_the_budget_but_not_too_early(time, effort):
     calls = {"a": time.sleeper(100), "b": time.sleeper(300)}
     cut = replace(effort, rounds=50, fewest_rounds=5, budget_ms=1_999)
-    assert {len(s.times_ms) for s in run(calls, time, cut).values()} == {10}  # 10 rounds of 400 ms
-    assert {len(s.times_ms) for s in run(calls, time, replace(cut, budget_ms=1)).values()} == {5}
+    assert len(run(calls, time, cut).disturbed) == 10  # 10 rounds of 400 ms
+    assert len(run(calls, time, replace(cut, budget_ms=1)).disturbed) == 5
 
 
 def test_a_clock_that_stands_still_ends_too(time, effort):
-    samples = run({"a": lambda: None}, time, effort)["a"]
-    assert isinstance(samples, Samples)
-    assert set(samples.times_ms) == {0.0}
+    assert set(times_of({"a": lambda: None}, time, effort)["a"]) == {None}
 
 
-def test_no_candidates_no_rounds(time, effort):
-    assert run({}, time, effort) == {}
+def test_no_lanes_no_rounds(time, effort):
+    assert run({}, time, effort).disturbed == ()

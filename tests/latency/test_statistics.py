@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from explorer.errors import MeasureError
-from explorer.latency.statistics import is_steady, median, quantile, spread, summarise
+from explorer.latency.statistics import iqr_share, is_steady, median, quantile, spread, summarise
 
 VALUES = [
     [3.0],
@@ -28,11 +28,19 @@ def test_quantile_is_pythons(values, tenth):
     assert quantile(values, tenth / 10) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("values", VALUES[1:])
+def test_iqr_share_is_pythons_quartiles_over_its_median(values):
+    first, middle, third = statistics.quantiles(values, n=4, method="inclusive")
+    assert iqr_share(values) == pytest.approx((third - first) / middle)
+    assert summarise(values).iqr_share == iqr_share(values)
+
+
 def test_an_outlier_moves_the_mean_and_not_the_median():
     """Public case C8."""
     summary = summarise([1.0] * 9 + [11.0])
     assert (summary.median, summary.low, summary.count, summary.dropped) == (1.0, 1.0, 10, 0)
     assert summary.high == pytest.approx(2.0)
+    assert summary.iqr_share == 0.0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""Fresh worker processes for one comparison, one after the other; what ends a process costs one candidate only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from explorer.errors import MeasureError
+from explorer.latency.job import Job
+from explorer.latency.protocol import OnProgress, Progress
+from explorer.latency.raw import Failed, Process
+from explorer.latency.spawned import Lost, spawned
+from explorer.latency.store import Store
+
+
+def measure_job(
+    job: Job, *, store: Store | None = None, on_progress: OnProgress | None = None
+) -> Iterator[Process | Failed]:
+    """What the processes of a job find, as they find it; what the store keeps of the job comes first and is not redone.
+
+    Process: a record; several of one seed are groups of candidates that had no room beside each other. Failed: a
+    candidate that crashed, hung or ended a worker; the others are measured without it. A candidate that has no time at
+    all in one process is left out of the later ones.
+
+    Raises MeasureError where a worker ends before it has begun with a candidate.
+    """
+    crew = _Crew(job, store, on_progress or (lambda progress: None))
+    kept = [] if store is None else store.finished(job)
+    for found in kept:
+        crew.note(found)
+    yield from kept
+    for index in range(job.effort.processes):
+        yield from crew.process(job.seed + index)
+
+
+class _Crew:
+    """What is known of the candidates of a job so far."""
+
+    def __init__(self, job: Job, store: Store | None, on_progress: OnProgress) -> None:
+        self.job = job
+        self.store = store
+        self.on_progress = on_progress
+        self.failed: set[str] = set()
+        self.tried: dict[int, set[str]] = {}
+
+    def note(self, found: Process | Failed) -> None:
+        """Which candidates need not run again, in this process or in any."""
+        if isinstance(found, Failed):
+            self.failed.add(found.candidate)
+            return
+        timed, failed = {track.lane.candidate for track in found.tracks}, {one.candidate for one in found.failed}
+        self.failed |= failed - timed
+        self.tried.setdefault(found.seed, set()).update(timed | failed)
+
+    def process(self, seed: int) -> Iterator[Process | Failed]:
+        """One process, and another one in its place as often as a candidate ends it."""
+        while missing := self.missing(seed):
+            needed = {other for key in missing for other in self.job.beside[key]}
+            part = replace(self.job.only(missing | (needed - self.failed)), seed=seed)
+            for found in self.run(part):
+                self.note(found)
+                if self.store is not None:
+                    self.store.add(self.job, found)
+                yield found
+            assert self.missing(seed) < missing, "a worker that ends has tried all its candidates, or lost one"
+
+    def missing(self, seed: int) -> set[str]:
+        """The candidates that have not been tried in the process of this seed."""
+        return {recipe.key for recipe in self.job.recipes} - self.failed - self.tried.get(seed, set())
+
+    def run(self, part: Job) -> Iterator[Process | Failed]:
+        """What one worker finds; in the end the candidate that it was with when it was lost."""
+        last: Progress | None = None
+        with spawned(part) as worker:
+            try:
+                for message in worker.messages():
+                    kind, data = message.pop("event"), message
+                    if kind == "process":
+                        yield Process.from_dict(data)
+                    else:
+                        last = Progress(**data)
+                        self.on_progress(last)
+            except Lost as lost:
+                yield _blamed(last, lost)
+
+
+def _blamed(last: Progress | None, lost: Lost) -> Failed:
+    if last is None:
+        raise MeasureError(f"a measuring process could not begin: {lost}: {lost.details}") from lost
+    lane = "".join(f", {word}" for word in (last.impl, last.regime) if word)
+    return Failed(last.candidate, f"{lost} while {last.stage}{lane}", details=lost.details)

@@ -1,0 +1,144 @@
+"""The gate before two things are timed against each other as equals: what they compute must agree."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from explorer.errors import MeasureError
+from explorer.latency.twins import share_weights
+
+Forward = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far two results are apart, as a share of their size, and how far rounding may take them: see `agree`."""
+
+    error: float
+    bound: float
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.bound < 1  # nan is not
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing may be said about their times; None where they agree."""
+        if self.ok:
+            return None
+        if not math.isfinite(self.error + self.bound):
+            return "not compared: results are not finite"
+        if self.bound >= 1:
+            return f"not compared: a change of one rounding moves the results by {self.bound:.1e}"
+        return f"not compared: results differ by {self.error:.1e} (bound {self.bound:.1e})"
+
+
+def gate(one: nn.Module, other: nn.Module, inputs: Sequence[Any], dtype: torch.dtype) -> Agreement:
+    """Whether two blocks that are declared equal are so, on these inputs: the weights of `other` are put into `one`.
+
+    inputs: what both take, in this dtype as the blocks are. In eval mode, without gradients; modes stay as they were.
+    Of a narrower dtype than float32 both are compared in float32 first, on copies: only there is seen what is less
+    than a rounding.
+    Raises: MeasureError where they differ in a component of which neither says that it is the other.
+    """
+    share_weights(one, other)
+    wide, length = torch.promote_types(dtype, torch.float32), reduction(other, inputs)
+    with _evaluating(one, other), torch.no_grad():
+        if wide != dtype:
+            ours, theirs = (copy.deepcopy(module).to(wide) for module in (one, other))
+            first = compare(ours, theirs, [_in(wide, given) for given in inputs], wide, length)
+            if not first.ok:
+                return first
+        return compare(one, other, inputs, dtype, length)
+
+
+def compare(one: Forward, other: Forward, inputs: Sequence[Any], dtype: torch.dtype, length: int) -> Agreement:
+    """Whether two functions of these inputs, each called from the same state, agree; for dtype and length see `agree`.
+
+    With gradients where an input requires them, as in training: compiled code is another one with them.
+    """
+    grad = any(isinstance(given, Tensor) and given.requires_grad for given in inputs)
+    with torch.set_grad_enabled(grad):
+        ours, theirs, moved = one(*inputs), other(*inputs), other(*map(_moved, inputs))
+    return agree(ours.detach(), theirs.detach(), moved.detach(), dtype, length)
+
+
+def agree(one: Tensor, other: Tensor, moved: Tensor, dtype: torch.dtype, length: int) -> Agreement:
+    """Whether two results (..., dim) of one function in this dtype agree, compared in float64.
+
+    moved: as `other`, of inputs each number of which was moved by one rounding. That moves the result as far as all
+    rounding inside takes it, be the function steep or a choice among near ties (an expert): blocks in float32, bfloat16
+    and float16 were 0.2 to 1.1 times as far from themselves in float64.
+    error: the difference of a token's two vectors against the size of the vector, or of the typical one where that is
+    larger (2-norms), the largest of all tokens; and the same of all tokens together.
+    bound: 4 times what `moved` differs by, and eps + sqrt(length) eps_sum: a last rounding to the dtype, and the
+    roundings of sums of `length` terms, kept in float32 at least, which wander like sqrt(length).
+    Of the two pairs the one is told that comes nearest to its bound, among those with a bound below 1.
+    """
+    if one.shape != other.shape:
+        raise MeasureError(f"not compared: the results have shapes {tuple(one.shape)} and {tuple(other.shape)}")
+    free = _eps(dtype) + math.sqrt(length) * _eps(torch.promote_types(dtype, torch.float32))
+    pairs = zip(_errors(one, other), _errors(moved, other), strict=True)
+    checks = [Agreement(error, free + 4 * moves) for error, moves in pairs]
+    telling = [check for check in checks if check.bound < 1] or checks[-1:]
+    return max(telling, key=lambda check: (not check.ok, check.error / check.bound))
+
+
+def reduction(module: nn.Module, inputs: Sequence[Any]) -> int:
+    """The longest sum in a block: over the columns of a weight or over the tokens of an input (B, T, ...)."""
+    columns = [weight.shape[-1] for weight in module.parameters() if weight.ndim]
+    tokens = [given.shape[1] for given in inputs if isinstance(given, Tensor) and given.ndim > 1]
+    return max(*columns, *tokens, 1, 1)
+
+
+def _errors(one: Tensor, other: Tensor) -> tuple[float, float]:
+    """Of the token that is farthest off, and of all."""
+    one, other = one.double(), other.double()
+    differences, sizes = (one - other).norm(dim=-1), other.norm(dim=-1)
+    typical, whole = sizes.square().mean().sqrt(), differences.square().mean().sqrt()
+    if not typical:
+        return (float(whole > 0),) * 2
+    return float((differences / sizes.clamp_min(typical)).max()), float(whole / typical)
+
+
+def _eps(dtype: torch.dtype) -> float:
+    """From 1 to the next number, as products see it: float32 may be rounded to TF32 or bfloat16 first."""
+    if dtype == torch.float32:
+        return {"high": 2.0**-10, "medium": 2.0**-7}.get(torch.get_float32_matmul_precision(), 2.0**-23)
+    return torch.finfo(dtype).eps
+
+
+@torch.no_grad()
+def _moved(given: Any) -> Any:
+    """An input whose every number is a rounding larger or smaller; anything but floating-point tensors as it is."""
+    if not (isinstance(given, Tensor) and given.is_floating_point()):
+        return given
+    drawn = torch.Generator(given.device).manual_seed(0)
+    signs = torch.randint(2, given.shape, generator=drawn, device=given.device) * 2 - 1
+    moved = given * (1 + torch.finfo(given.dtype).eps * signs).to(given.dtype)
+    return moved.requires_grad_(given.requires_grad)
+
+
+def _in(dtype: torch.dtype, given: Any) -> Any:
+    return given.to(dtype) if isinstance(given, Tensor) and given.is_floating_point() else given
+
+
+@contextmanager
+def _evaluating(*modules: nn.Module) -> Iterator[None]:
+    """All in eval mode; at the end each part is in the mode that it was in."""
+    before = [(part, part.training) for module in modules for part in module.modules()]
+    for module in modules:
+        module.eval()
+    try:
+        yield
+    finally:
+        for part, training in before:
+            part.training = training

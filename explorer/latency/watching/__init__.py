@@ -1,0 +1,1 @@
+"""What else uses a device while it is measured, and how fast its clocks run."""

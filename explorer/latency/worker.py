@@ -1,0 +1,63 @@
+"""A process that measures one job: reads it from standard input, writes JSON lines to standard output.
+
+Lines: {"event": "progress", ...} before each step, so that the parent knows whom to blame; {"event": "process", ...}
+with a record; as the last one {"event": "end"}, or {"event": "broken", ...} where no candidate is to blame.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from explorer.latency.protocol import Progress
+    from explorer.latency.raw import Process
+
+Send = Callable[[str, Mapping[str, Any]], None]
+
+
+def main() -> None:
+    """Measure the job that stands in standard input."""
+    out = _own_output()
+    faulthandler.enable()
+
+    def send(event: str, data: Mapping[str, Any]) -> None:
+        out.write(json.dumps({"event": event, **data}) + "\n")
+        out.flush()
+
+    data = json.load(sys.stdin)
+    try:
+        for process in _measured(data, lambda progress: send("progress", asdict(progress))):
+            send("process", process.to_dict())
+    except Exception as error:  # no candidate's: those are caught one by one
+        send("broken", {"reason": f"{type(error).__name__}: {error}"})
+        raise
+    send("end", {})
+
+
+def _own_output() -> TextIO:
+    """Standard output for JSON alone: what plugins, and the libraries below them, print goes to standard error."""
+    sys.stdout.flush()
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return out
+
+
+def _measured(data: Mapping[str, Any], on_progress: Callable[[Progress], object]) -> Iterator[Process]:
+    import torch
+
+    from explorer.latency.job import Job
+    from explorer.latency.together import measured
+
+    job = Job.from_dict(data)
+    torch.set_num_threads(job.threads)
+    torch.set_float32_matmul_precision(job.float32_matmul)
+    gc.collect()
+    gc.freeze()  # torch's objects never die; a collection within a sample need not walk them
+    return measured(job, on_progress)

@@ -1,0 +1,243 @@
+"""What a calibration times: single calls of torch that are what blocks are made of, each with its FLOPs and bytes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from explorer.latency.clock import Call
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+MIB = 2**20
+WIDTH, HIDDEN, NARROW = 768, 3072, 64
+"""Width and hidden width of the products that are timed, those of GPT-2 small, and a width of one head."""
+TOKENS = (1, 8, 64, 128, 512, 2048)
+"""Rows of a product with weights: from one decoded token to a prefill."""
+TINY = 8
+"""Elements of a call that is all overhead."""
+FRESH_FROM = 32 * MIB
+"""Bytes from which the C library asks the system for new memory each time, page by page: glibc's M_MMAP_THRESHOLD at
+its largest (https://man7.org/linux/man-pages/man3/mallopt.3.html)."""
+LARGE_BYTES = 2 * FRESH_FROM
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Random operands of one dtype on one device: constants flatter some devices."""
+
+    dtype: torch.dtype
+    device: str
+
+    def __call__(self, *shape: int) -> Tensor:
+        import torch
+
+        generator = torch.Generator(self.device).manual_seed(0)
+        # Drawn in float32: not every device draws in every dtype.
+        return torch.randn(shape, generator=generator, device=self.device).to(self.dtype)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One call that is timed.
+
+    group: what its time is for: `weights`, `narrow`, `footprint`, `products`, `attention`, `causal`, `fresh`, or the
+    operator or kind of rows that it stands for. flops: of visible pairs. weights, activations: bytes that it reads and
+    writes. footprint: bytes of all weights that it takes in turn. tiny: its time is all overhead. build: makes
+    the call.
+    """
+
+    key: str
+    group: str
+    build: Callable[[Draw], Call]
+    flops: int = 0
+    weights: int = 0
+    activations: int = 0
+    footprint: int = 0
+    tiny: bool = False
+
+
+def kernels(itemsize: int, most_weights: int) -> tuple[Kernel, ...]:
+    """All of them for a dtype of so many bytes; most_weights: bytes that take all caches several times over."""
+    return (
+        *(_product(rows, WIDTH, HIDDEN, "weights", itemsize) for rows in TOKENS),
+        _product(TOKENS[-1], WIDTH, NARROW, "narrow", itemsize),
+        *(_footprint(size, itemsize) for size in _footprints(most_weights)),
+        *(_between(*shape, itemsize) for shape in _PRODUCTS),
+        *(_attention(*shape, causal=False, itemsize=itemsize) for shape in _PLAIN),
+        *(_attention(*shape, causal=True, itemsize=itemsize) for shape in _CAUSAL),
+        *_elementwise(itemsize),
+        _copy(LARGE_BYTES, "fresh", itemsize),
+    )
+
+
+# Products -------------------------------------------------------------------------------------------------------------
+
+
+def _product(rows: int, inner: int, outer: int, group: str, itemsize: int) -> Kernel:
+    """x (rows, inner) times weights (outer, inner)."""
+
+    def build(draw: Draw) -> Call:
+        import torch.nn.functional as F
+
+        return partial(F.linear, draw(rows, inner), draw(outer, inner))
+
+    return Kernel(
+        f"{group} {rows}",
+        group,
+        build,
+        flops=2 * rows * inner * outer,
+        weights=inner * outer * itemsize,
+        activations=rows * (inner + outer) * itemsize,
+    )
+
+
+def _footprints(most: int) -> tuple[int, ...]:
+    """From what a core's own cache holds to what no cache does."""
+    return (*(size * MIB for size in (2, 8, 32, 128, 384) if size * MIB < most), most)
+
+
+def _footprint(size: int, itemsize: int) -> Kernel:
+    """One token times square weights, a different one each time, of so many bytes in all."""
+    each = WIDTH * WIDTH * itemsize
+    many = max(1, round(size / each))
+
+    def build(draw: Draw) -> Call:
+        import torch.nn.functional as F
+
+        x, one = draw(1, WIDTH), draw(WIDTH, WIDTH)
+        pool = one.repeat(many, 1, 1)
+        turn = itertools.cycle(pool)
+        return lambda: F.linear(x, next(turn))
+
+    return Kernel(f"footprint {size // MIB} MiB", "footprint", build, weights=each, footprint=many * each)
+
+
+_PRODUCTS = ((12, 1, 64, 128), (12, 128, 64, 128), (96, 256, 64, 256))
+"""(heads and batch, rows, inner, columns): scores of one token, of a short and of a long prefill."""
+
+
+def _between(many: int, rows: int, inner: int, columns: int, itemsize: int) -> Kernel:
+    """Two activations, as scores are."""
+
+    def build(draw: Draw) -> Call:
+        left, right = draw(many, rows, inner), draw(many, columns, inner)
+        return lambda: left @ right.transpose(1, 2)
+
+    return Kernel(
+        f"products {many}x{rows}",
+        "products",
+        build,
+        flops=2 * many * rows * inner * columns,
+        activations=many * (rows * inner + inner * columns + rows * columns) * itemsize,
+    )
+
+
+_PLAIN = ((1, 1, 128), (8, 1, 2048), (4, 16, 256), (1, 128, 128), (8, 256, 256), (1, 1024, 1024))
+_CAUSAL = ((4, 16, 256), (1, 128, 128), (8, 256, 256), (1, 1024, 1024), (1, 2048, 2048))
+"""(batch, queries, keys) of attention in one kernel, 12 heads of 64."""
+_HEADS = 12
+
+
+def _attention(batch: int, queries: int, keys: int, *, causal: bool, itemsize: int) -> Kernel:
+    """scaled_dot_product_attention, its operands laid out as blocks lay them out: (B, T, heads, head_dim)."""
+
+    def build(draw: Draw) -> Call:
+        import torch.nn.functional as F
+
+        def heads(tokens: int) -> Tensor:
+            return draw(batch, tokens, _HEADS, NARROW).transpose(1, 2)
+
+        return partial(F.scaled_dot_product_attention, heads(queries), heads(keys), heads(keys), is_causal=causal)
+
+    pairs = queries * (queries + 1) // 2 + queries * (keys - queries) if causal else queries * keys
+    group = "causal" if causal else "attention"
+    return Kernel(
+        f"{group} {batch}x{queries}x{keys}",
+        group,
+        build,
+        flops=4 * batch * _HEADS * NARROW * pairs,
+        activations=2 * batch * _HEADS * NARROW * (queries + keys) * itemsize,
+    )
+
+
+# Element by element ---------------------------------------------------------------------------------------------------
+
+_ROWS = (TINY / WIDTH, 16, 128, 512, 2048, 8192)
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """An operator on x (rows, WIDTH): how it is called, and how often x goes through the memory."""
+
+    group: str
+    call: Callable[[Draw, Tensor], Call]
+    times: int = 2
+
+
+def _operators() -> Sequence[_Operator]:
+    import torch
+    import torch.nn.functional as F
+
+    def of(function: Callable[[Tensor], object]) -> Callable[[Draw, Tensor], Call]:
+        return lambda draw, x: partial(function, x)
+
+    def sum_of_two(draw: Draw, x: Tensor) -> Call:
+        return partial(torch.add, x, draw(*x.shape))
+
+    def normed(norm: Callable[..., object], parameters: int) -> Callable[[Draw, Tensor], Call]:
+        return lambda draw, x: partial(norm, x, x.shape[-1:], *(draw(x.shape[-1]) for _ in range(parameters)), eps=1e-5)
+
+    return (
+        _Operator("copy", of(torch.clone)),
+        _Operator("pointwise", sum_of_two, 3),
+        _Operator("transcendental", of(torch.exp)),
+        _Operator("aten::gelu", of(F.gelu)),
+        _Operator("aten::silu", of(F.silu)),
+        _Operator("softmax", of(lambda x: x.softmax(-1))),
+        _Operator("reduction", of(lambda x: x.mean(-1, keepdim=True)), 1),
+        _Operator("norm", normed(F.layer_norm, 2)),
+        _Operator("rms_norm", normed(F.rms_norm, 1)),
+    )
+
+
+def _elementwise(itemsize: int) -> Iterator[Kernel]:
+    yield _tiny("product", lambda draw: _product(1, TINY, TINY, "", itemsize).build(draw))
+    yield _tiny("fused", lambda draw: _attention(1, 1, 1, causal=False, itemsize=itemsize).build(draw))
+    for operator in _operators():
+        for rows in _ROWS:
+            count = int(rows * WIDTH)
+            nbytes = operator.times * count * itemsize
+            if count * itemsize < FRESH_FROM:
+                yield _on_rows(operator, count, nbytes)
+
+
+def _tiny(group: str, build: Callable[[Draw], Call]) -> Kernel:
+    return Kernel(f"tiny {group}", group, build, tiny=True)
+
+
+def _on_rows(operator: _Operator, count: int, nbytes: int) -> Kernel:
+    shape = (-1, min(count, WIDTH))
+
+    def build(draw: Draw) -> Call:
+        return operator.call(draw, draw(count).view(shape))
+
+    if count == TINY:
+        return _tiny(operator.group, build)
+    return Kernel(f"{operator.group} {count}", operator.group, build, activations=nbytes)
+
+
+def _copy(size: int, group: str, itemsize: int) -> Kernel:
+    """A copy whose result is so large."""
+
+    def build(draw: Draw) -> Call:
+        import torch
+
+        return partial(torch.clone, draw(size // itemsize))
+
+    return Kernel(f"{group} {size // MIB} MiB", group, build, activations=2 * size)

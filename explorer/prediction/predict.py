@@ -1,0 +1,148 @@
+"""Predict the latency of a block from its rows: on a calibrated device a point, on any other an estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from explorer.blueprint.workload import Workload
+from explorer.cost.ledger.rows import Row
+from explorer.prediction.calibration import Calibration, OfDtype
+from explorer.prediction.estimate import Reached, highest, likely, lowest
+from explorer.prediction.hardware import Hardware, Span
+from explorer.prediction.prediction import Prediction, Times, checked_regime
+
+Target = Calibration | Hardware
+NOT_VALIDATED = "prediction not validated on this device"
+
+
+def predict(
+    rows: Sequence[Row],
+    workload: Workload,
+    target: Target,
+    *,
+    regime: str | None = None,
+    copies: int | None = None,
+) -> Prediction:
+    """How long the rows of `rows_of` take on a device, in milliseconds.
+
+    regime: as measurements have them; None: the device's headline. copies: of the weights that are used in turn, as a
+    measurement has them; None: in decode so many that no cache holds them, as in a model, else one.
+    What cannot be told is None with its reason, never a default.
+
+    Raises: MeasureError for a regime that the device does not have.
+    """
+    asked = _Asked(tuple(rows), workload, copies)
+    if isinstance(target, Calibration):
+        return _calibrated(asked, target, checked_regime(regime, target.on_host))
+    return _estimated(asked, target, checked_regime(regime, on_host=False))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What shall be predicted."""
+
+    rows: tuple[Row, ...]
+    workload: Workload
+    copies: int | None
+
+    @property
+    def footprint(self) -> float:
+        """Bytes of all weights that lie between two uses of one."""
+        if self.copies is None and self.workload.phase == "decode":
+            return math.inf
+        return (self.copies or 1) * sum(row.read.weights for row in self.rows if not row.backward)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why rows cannot say what was asked for."""
+        workload = self.workload
+        if not self.rows:
+            return "not predicted: the block does not run, its output stands in a cache"
+        if workload.weight_dtype not in (None, workload.dtype):
+            both = f"weights in {workload.weight_dtype} beside activations in {workload.dtype}"
+            return f"not predicted: {both} are counted only"
+        if workload.recompute not in (None, "none"):
+            return f"not predicted: recompute {workload.recompute} is counted only"
+        return None
+
+    @property
+    def doubt(self) -> str | None:
+        """What of the rows no held-out block was like."""
+        unknown = dict.fromkeys(row.op for row in self.rows if not row.counted)
+        if unknown:
+            return f"operators without a rule take the time of a copy: {', '.join(unknown)}"
+        return "no training pass is among the held-out blocks" if self.workload.phase == "train" else None
+
+
+def _calibrated(asked: _Asked, calibration: Calibration, regime: str) -> Prediction:
+    found = calibration.dtypes.get(asked.workload.dtype)
+    basis = f"calibrated {calibration.date} with torch {calibration.torch}, {calibration.threads} threads"
+    if found is None:
+        known = ", ".join(calibration.dtypes)
+        reason = (
+            asked.refusal or f"not predicted: {asked.workload.dtype} is not calibrated on this device, only {known}"
+        )
+        return Prediction(calibration.name, regime, basis, reason=reason)
+    basis += f"; held-out blocks off by {found.held_out.median:.1%} (median), {found.held_out.largest:.0%} at most"
+    if asked.refusal:
+        return Prediction(calibration.name, regime, basis, reason=asked.refusal)
+    times = _times(asked, found)
+    ms, error = times.of(regime) / 1e3, found.held_out.median
+    doubt = found.held_out.fault or asked.doubt
+    return Prediction(
+        calibration.name,
+        regime,
+        basis,
+        ms,
+        ms * max(1 - error, 0.0),
+        ms * (1 + error),
+        times.shares(regime),
+        validated=doubt is None,
+        reason=None if doubt is None else f"{NOT_VALIDATED}: {doubt}",
+    )
+
+
+def _times(asked: _Asked, found: OfDtype) -> Times:
+    rates = found.rates
+    kernels = [row for row in asked.rows if row.kernels]
+    splits = [rates.split(row, asked.footprint) for row in kernels]
+    return Times(
+        host=found.host.time(asked.rows, rates),
+        nodes=sum(rates.node(row) for row in kernels),
+        bandwidth=sum(split.bandwidth for split in splits),
+        math=sum(split.math for split in splits),
+        last=rates.node(kernels[-1]) + splits[-1].total if kernels else 0.0,
+    )
+
+
+def _estimated(asked: _Asked, hardware: Hardware, regime: str) -> Prediction:
+    peak = hardware.peak(asked.workload.dtype)
+    basis = f"estimate: data sheet x achievable range ({_reached(hardware)}); {hardware.src}"
+    if peak is None or asked.refusal:
+        missing = f"not predicted: the table has no peak of {hardware.name} in {asked.workload.dtype}"
+        return Prediction(hardware.name, regime, basis, reason=asked.refusal or missing)
+    middle, fast, slow = (
+        Reached.of(hardware, peak, share, dispatch).times(asked.rows)
+        for share, dispatch in ((likely, likely), (highest, lowest), (lowest, highest))
+    )
+    return Prediction(
+        hardware.name,
+        regime,
+        basis,
+        middle.of(regime) / 1e3,
+        fast.of(regime) / 1e3,
+        slow.of(regime) / 1e3,
+        middle.shares(regime),
+        reason=f"{NOT_VALIDATED}: {asked.doubt or 'nothing was measured on it'}",
+    )
+
+
+def _reached(hardware: Hardware) -> str:
+    spans = {"products": hardware.gemm, "bandwidth": hardware.bandwidth, "us a launch": hardware.host.dispatch_us}
+    return ", ".join(f"{name} {_written(span)}" for name, span in spans.items())
+
+
+def _written(span: Span) -> str:
+    return f"{span.point:g} [{span.low:g}, {span.high:g}]"

@@ -1,0 +1,224 @@
+"""How fast a calibrated device works in one dtype: curves through the times of kernels, and a row's time by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from explorer.cost.ledger.rows import Row
+from explorer.prediction.curves import Point, Reach, Roof, TimeCurve
+from explorer.prediction.kernels import FRESH_FROM, LARGE_BYTES, Kernel
+
+
+class Split(NamedTuple):
+    """Microseconds that a device works on a row: moving bytes, and computing while it does."""
+
+    bandwidth: float = 0.0
+    math: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.bandwidth + self.math
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Curves of one dtype; all times without what a call costs however small it is, which `overheads` holds.
+
+    weights: a product with weights, by FLOPs for each byte of these, all of it in the cache. beside_ns: nanoseconds for
+    each byte of activations beside them. reach: a byte of weights, by the bytes of all. products, attention, causal: of
+    activations with each other, attention in one kernel that sees everything, or not. operators: microseconds by bytes,
+    of an operator or of a kind of rows. fresh_ns: nanoseconds for each byte of a result of more than `FRESH_FROM`, for
+    which the system gives new memory. overheads: microseconds of the host for a tiny call, likewise; nodes: of the
+    device for one, where the device is not the host.
+    """
+
+    weights: Roof
+    beside_ns: float
+    reach: Reach
+    products: Roof
+    attention: Roof
+    causal: Roof
+    operators: Mapping[str, TimeCurve]
+    fresh_ns: float
+    overheads: Mapping[str, float]
+    nodes: Mapping[str, float]
+
+    def split(self, row: Row, footprint: float) -> Split:
+        """What a device does for a row of a block whose weights are so many bytes in all."""
+        if not row.kernels:
+            return Split()
+        nbytes = row.read.total + row.written.total
+        flops = row.matmul_flops if row.matmul_flops_exact is None else row.matmul_flops_exact
+        fresh = row.written.total * self.fresh_ns / 1e3 if row.written.total > FRESH_FROM else 0.0
+        if row.kind != "fused" and flops and row.read.weights:
+            split = self._with_weights(flops, row.read.weights, nbytes - row.read.weights, footprint)
+        elif flops:
+            split = _under(self._roof(row), flops, nbytes)
+        else:
+            split = self._element_by_element(row, nbytes)
+        return Split(split.bandwidth + fresh, split.math)
+
+    def overhead(self, row: Row) -> float:
+        """Microseconds of the host for a call however small it is; 0 for a row that launches nothing."""
+        return self.overheads[self._name(row, self.overheads)] if row.kernels else 0.0
+
+    def node(self, row: Row) -> float:
+        """Microseconds of the device for a kernel however small it is; 0 where the host is the device."""
+        return self.nodes[self._name(row, self.nodes)] if row.kernels and self.nodes else 0.0
+
+    def _with_weights(self, flops: int, weights: int, activations: int, footprint: float) -> Split:
+        split = _under(self.weights, flops, weights)
+        further = self.reach.at(footprint) - self.reach.nearest
+        moved = (weights * further + activations * self.beside_ns) / 1e3
+        return Split(split.bandwidth + moved, split.math)
+
+    def _roof(self, row: Row) -> Roof:
+        if row.kind != "fused":
+            return self.products
+        return self.attention if row.matmul_flops_exact in (None, row.matmul_flops) else self.causal
+
+    def _element_by_element(self, row: Row, nbytes: int) -> Split:
+        time = self.operators[self._name(row, self.operators)].at(nbytes)
+        moving = min(time, self.operators["copy"].at(nbytes))
+        return Split(moving, time - moving)
+
+    def _name(self, row: Row, known: Mapping[str, object]) -> str:
+        """The operator itself, else what is most like it of what was timed."""
+        bare = row.op.removesuffix("_backward")
+        if bare in known:
+            return bare
+        kind = _LIKE.get(row.kind, row.kind)
+        if kind == "pointwise" and row.work.transcendental:
+            kind = "transcendental"
+        return kind if kind in known else "pointwise"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Rates:
+        """What `to_dict` made, read again."""
+        return Rates(
+            weights=Roof(_points(data["weights"])),
+            beside_ns=data["beside_ns"],
+            reach=Reach(_points(data["reach"])),
+            products=Roof(_points(data["products"])),
+            attention=Roof(_points(data["attention"])),
+            causal=Roof(_points(data["causal"])),
+            operators={name: TimeCurve(_points(curve)) for name, curve in data["operators"].items()},
+            fresh_ns=data["fresh_ns"],
+            overheads=data["overheads"],
+            nodes=data["nodes"],
+        )
+
+
+_LIKE: Mapping[str, str] = {"indexing": "copy", "search": "reduction", "loss": "softmax", "random": "transcendental"}
+
+
+def _under(roof: Roof, flops: int, nbytes: int) -> Split:
+    if not nbytes:
+        return Split()
+    moving = roof.floor * nbytes / 1e3
+    return Split(moving, roof.at(flops / nbytes) * nbytes / 1e3 - moving)
+
+
+def _points(curve: Mapping[str, Any]) -> tuple[Point, ...]:
+    return tuple((place, time) for place, time in curve["points"])
+
+
+# From times to curves -------------------------------------------------------------------------------------------------
+
+
+def rates_from(
+    kernels: Sequence[Kernel], times: Mapping[str, float], launches: Mapping[str, float] | None = None
+) -> Rates:
+    """The curves through the times of all kernels, microseconds by key.
+
+    launches: of the host for the tiny ones; None: the host is the device.
+    """
+    tiny = {kernel.group: times[kernel.key] for kernel in kernels if kernel.tiny}
+    overheads = tiny if launches is None else {k.group: launches[k.key] for k in kernels if k.tiny}
+    net = _Net(kernels, times, tiny)
+    reach = Reach.through((kernel.footprint, time * 1e3 / kernel.weights) for kernel, time in net.of("footprint"))
+    beside = _beside(net)
+    plain = _roof(net.of("attention"))
+    return Rates(
+        weights=_of_weights(net, reach, beside),
+        beside_ns=beside,
+        reach=reach,
+        products=_roof(net.of("products")),
+        attention=plain,
+        causal=_above(_roof(net.of("causal")), plain),
+        operators={name: net.curve(name) for name in net.operators},
+        fresh_ns=_fresh(net),
+        overheads=overheads,
+        nodes={} if launches is None else tiny,
+    )
+
+
+@dataclass(frozen=True)
+class _Net:
+    """Times of kernels without what a tiny call of the same takes."""
+
+    kernels: Sequence[Kernel]
+    times: Mapping[str, float]
+    overheads: Mapping[str, float]
+
+    def of(self, group: str) -> list[tuple[Kernel, float]]:
+        """The kernels of a group, each with microseconds of its own: a tenth of its time at least."""
+        overhead = self.overheads[_OVERHEAD_OF.get(group, group)]
+        found = [(k, self.times[k.key]) for k in self.kernels if k.group == group and not k.tiny]
+        return [(kernel, max(time - overhead, time / 10)) for kernel, time in found]
+
+    @property
+    def operators(self) -> list[str]:
+        groups = dict.fromkeys(kernel.group for kernel in self.kernels if not kernel.tiny)
+        return [group for group in groups if group in self.overheads]
+
+    def curve(self, group: str) -> TimeCurve:
+        return TimeCurve.through((kernel.activations, time) for kernel, time in self.of(group))
+
+
+_OVERHEAD_OF: Mapping[str, str] = {
+    **dict.fromkeys(("weights", "narrow", "footprint", "products"), "product"),
+    **dict.fromkeys(("attention", "causal"), "fused"),
+    "fresh": "copy",
+}
+
+
+def _roof(timed: Iterable[tuple[Kernel, float]]) -> Roof:
+    return Roof.through((k.flops / k.activations, time * 1e3 / k.activations) for k, time in timed)
+
+
+def _above(roof: Roof, other: Roof) -> Roof:
+    """The higher of two roofs: what hides pairs is never faster than what computes as many and hides none."""
+    places = sorted({place for place, _ in (*roof.points, *other.points)})
+    return Roof.through((place, max(roof.at(place), other.at(place))) for place in places)
+
+
+def _of_weights(net: _Net, reach: Reach, beside: float) -> Roof:
+    """Products with weights, without what the activations beside them take, and as if the weights lay nearest."""
+    points = []
+    for kernel, time in net.of("weights"):
+        own = (
+            time * 1e3 - kernel.activations * beside - kernel.weights * (reach.at(kernel.weights) - reach.points[0][1])
+        )
+        points.append((kernel.flops / kernel.weights, max(own, time * 1e3 / 4) / kernel.weights))
+    return Roof.through(points)
+
+
+def _fresh(net: _Net) -> float:
+    """Nanoseconds of a byte of new memory: what a large copy takes beyond a smaller one, byte by byte."""
+    ((large, time),) = net.of("fresh")
+    return max(time - net.curve("copy").at(large.activations), 0.0) * 1e3 / LARGE_BYTES
+
+
+def _beside(net: _Net) -> float:
+    """Nanoseconds of a byte of activations: a wide and a narrow product differ in how many there are for each FLOP."""
+    ((narrow, narrow_time),) = net.of("narrow")
+    wide, wide_time = max(net.of("weights"), key=lambda pair: pair[0].flops)
+    ratio = narrow.flops / wide.flops
+    return max((narrow_time - ratio * wide_time) * 1e3 / (narrow.activations - ratio * wide.activations), 0.0)

@@ -1,0 +1,163 @@
+"""What was measured, as entries of `latencies`: times, ratio to the baseline, verdict, and what ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from explorer.errors import MeasureError
+from explorer.latency.comparison import compare, ranked, ratio_of
+from explorer.latency.ratio import Ratio
+from explorer.latency.raw import Failed, Lane, Process
+from explorer.latency.recipe import CLONE
+from explorer.latency.timing import timing
+from explorer.latency.verdict import Verdict
+
+Entry = dict[str, Any]
+
+HOST_BOUND = 1.2
+"""Eager time over device time above which launching, not computing, is what takes the time."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that the processes of one comparison found.
+
+    baselines: for each candidate the one that it is compared with. control: the baseline that was measured twice.
+    """
+
+    found: Sequence[Process | Failed]
+    baselines: Mapping[str, str | None]
+    control: str | None
+
+    @cached_property
+    def processes(self) -> list[Process]:
+        return [one for one in self.found if isinstance(one, Process)]
+
+    def entries(self, candidate: str) -> list[Entry]:
+        """The entries of a candidate, an entry for each implementation and regime; of what failed, the reasons."""
+        timed = [self._entry(lane) for lane in self._lanes if lane.candidate == candidate]
+        _flag_host_bound(timed)
+        return [*timed, *self._failures(candidate)]
+
+    def reason(self, candidate: str) -> str | None:
+        """Why nothing at all was measured of a candidate; None where something was."""
+        if any(lane.candidate == candidate for lane in self._lanes):
+            return None
+        reasons = dict.fromkeys(one.reason for one in self._failed if one.candidate == candidate)
+        return "; ".join(reasons) or "it was not measured"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that a verdict follows from, as JSON."""
+        return {
+            "baselines": dict(self.baselines),
+            "control": self.control,
+            "control_ratios": self._control_ratios(),
+            "processes": [process.to_dict() for process in self.processes],
+        }
+
+    def _control_ratios(self) -> list[dict[str, Any]]:
+        """How the baseline that was measured twice compares with itself, in each implementation and regime."""
+        found = []
+        for lane in self._lanes:
+            clone = Lane(f"{lane.candidate}{CLONE}", lane.impl, lane.regime)
+            ratio = ratio_of(self.processes, lane, clone) if clone in self._lanes else None
+            if ratio is not None:
+                found.append({"impl": lane.impl, "regime": lane.regime, **_shown(ratio)})
+        return found
+
+    @cached_property
+    def _lanes(self) -> list[Lane]:
+        """What has times, in order of appearance."""
+        return list(dict.fromkeys(track.lane for process in self.processes for track in process.tracks))
+
+    @cached_property
+    def _failed(self) -> list[Failed]:
+        alone = [one for one in self.found if isinstance(one, Failed)]
+        return [*alone, *(one for process in self.processes for one in process.failed)]
+
+    @cached_property
+    def _verdicts(self) -> dict[Lane, Verdict]:
+        found: dict[Lane, Verdict] = {}
+        for base in self._lanes:
+            others = [lane for lane in self._lanes if _alike(lane, base) and self._base_of(lane) == base.candidate]
+            clone = Lane(f"{self.control}{CLONE}", base.impl, base.regime)
+            if others:
+                found |= compare(self.processes, base, others, clone if clone in self._lanes else None).verdicts
+        return found
+
+    @cached_property
+    def _ranks(self) -> dict[Lane, int]:
+        """Among the candidates that share an implementation and a regime."""
+        own = [lane for lane in self._lanes if not lane.candidate.endswith(CLONE)]
+        alike: dict[tuple[str, str], list[Lane]] = {}
+        for lane in own:
+            alike.setdefault((lane.impl, lane.regime), []).append(lane)
+        return {lane: rank for lanes in alike.values() for lane, rank in ranked(self.processes, lanes).items()}
+
+    def _base_of(self, lane: Lane) -> str | None:
+        return self.baselines.get(lane.candidate)
+
+    def _entry(self, lane: Lane) -> Entry:
+        facts = self._facts(lane)
+        try:
+            times = timing(self.processes, lane)
+        except MeasureError as error:
+            return {**untimed(str(error), lane.impl, lane.regime), **facts}
+        told = self._verdicts.get(lane)
+        return {
+            **times.to_dict(),
+            "verdict": told and told.word,
+            "reason": told and told.reason,
+            "ratio": told and told.ratio and self._ratio(told.ratio, lane),
+            "rank": self._ranks.get(lane),
+            "host_bound": None,
+            **facts,
+        }
+
+    def _ratio(self, ratio: Ratio, lane: Lane) -> dict[str, Any]:
+        return {**_shown(ratio), "baseline_id": self._base_of(lane)}
+
+    def _facts(self, lane: Lane) -> dict[str, Any]:
+        """What was seen besides times, in the first process that saw it."""
+        found: dict[str, Any] = {}
+        for process in self.processes:
+            for name, value in process.facts.get(lane.candidate, {}).get(lane.impl, {}).items():
+                found.setdefault(name, value)
+        return found
+
+    def _failures(self, candidate: str) -> Iterator[Entry]:
+        """One entry for each implementation or regime that failed in every process, and for a candidate that did."""
+        timed = {lane for lane in self._lanes if lane.candidate == candidate}
+        told: set[tuple[str | None, str | None]] = set()
+        for one in self._failed:
+            lanes = [lane for lane in timed if one.impl in (None, lane.impl) and one.regime in (None, lane.regime)]
+            if one.candidate == candidate and not lanes and (one.impl, one.regime) not in told:
+                told.add((one.impl, one.regime))
+                yield untimed(one.reason, one.impl, one.regime)
+
+
+def untimed(reason: str, impl: str | None = None, regime: str | None = None, device: str | None = None) -> Entry:
+    """An entry without times, and why there are none."""
+    nothing = dict.fromkeys(("median_ms", "low_ms", "high_ms", "first_call_ms", "rounds", "verdict", "ratio", "rank"))
+    return {"source": "measured", "device": device, "impl": impl, "regime": regime, **nothing, "reason": reason}
+
+
+def _shown(ratio: Ratio) -> dict[str, Any]:
+    names = ("value", "low", "high", "p10", "rounds", "processes", "per_process")
+    return {name: getattr(ratio, name) for name in names}
+
+
+def _alike(lane: Lane, other: Lane) -> bool:
+    return (lane.impl, lane.regime) == (other.impl, other.regime)
+
+
+def _flag_host_bound(entries: Iterable[Entry]) -> None:
+    """On a device with a queue: whether calls follow each other more slowly than the device could run them."""
+    by_lane = {(entry["impl"], entry["regime"]): entry for entry in entries}
+    for (impl, regime), entry in by_lane.items():
+        device = by_lane.get((impl, "device"))
+        if regime == "throughput" and device and entry["median_ms"] and device["median_ms"]:
+            entry["host_bound"] = entry["median_ms"] / device["median_ms"] > HOST_BOUND

@@ -1,0 +1,63 @@
+"""One block against another: two blueprints, one verdict for each workload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from explorer.blueprint.blueprint import Blueprint
+from explorer.blueprint.workload import Workload
+from explorer.errors import UsageError, did_you_mean
+from explorer.latency.device import resolve_device
+from explorer.study.comparing import compare, join
+from explorer.study.comparisons import Comparison, Cost, Row
+from explorer.study.measuring import Measuring, OnProgress, fill, measured_on
+from explorer.study.result import Result
+
+
+def versus(
+    one: Blueprint, other: Blueprint, measuring: Measuring, on_progress: OnProgress, block: str | None = None
+) -> Result:
+    """The result of both, with the latencies of a block of each: `other` is timed against `one`.
+
+    block: its name, where a blueprint has several. Raises: UsageError for a blueprint that explores axes, for a block
+    that there is not, and as `Measuring.check`.
+    """
+    measuring.check()
+    for blueprint in (one, other):
+        if blueprint.axes:
+            paths = ", ".join(axis.name for axis in blueprint.axes)
+            raise UsageError(
+                f"{blueprint.name} explores {paths}: latency takes two single designs; use `run --measure`"
+            )
+    result = join(list(compare((one, other), on_progress)))
+    rows = list(result.rows)
+    for row in rows:
+        if row["skipped"] is not None:
+            raise UsageError(f"{row['label']} cannot be built: {row['skipped']}")
+    modules = tuple(dict.fromkeys([*one.registry.modules, *other.registry.modules]))
+    pairs = zip(*(_costs(row, block) for row in rows), strict=True)
+    comparisons = [_comparison(rows, costs) for costs in pairs]
+    result.head["measurements"] = [fill(each, measuring, modules, on_progress) for each in comparisons]
+    result.head["environment"] |= measured_on(resolve_device(measuring.device))
+    return result
+
+
+def _comparison(rows: Sequence[Row], costs: Sequence[Cost]) -> Comparison:
+    names = dict.fromkeys(cost["name"] for cost in costs)
+    return Comparison(" and ".join(names), Workload(**costs[0]["workload"]), tuple(zip(rows, costs, strict=True)))
+
+
+def _costs(row: Row, block: str | None) -> list[Cost]:
+    """The costs of one block of a row, by workload."""
+    names = [entry["name"] for entry in row["params"]["blocks"]]
+    if block is None and len(names) > 1:
+        raise UsageError(f"{row['label']} has several blocks; name one with --block: {', '.join(names)}")
+    name = names[0] if block is None or len(names) == 1 else block
+    if name not in names:
+        hint = did_you_mean(name, names)
+        raise UsageError(
+            f"{row['label']} has no block {name!r}; it has: {', '.join(names)}{f'; {hint}' if hint else ''}"
+        )
+    found: list[dict[str, Any]] = [cost for cost in row["costs"] if (cost["scope"], cost["name"]) == ("block", name)]
+    return found

@@ -1,0 +1,242 @@
+"""What a machine with a GPU is asked, within eight minutes: the GPU tests, then comparisons at quick effort.
+
+    python -m tests.gpu.comparisons --out DIR [--sections tests,mha,...] [--device cuda] [--effort quick]
+
+Each section writes DIR/NAME.json when it is done, and is left out with a reason once the time is over. It needs torch,
+pyyaml, pluggy, pydantic, typer, rich, numpy and scipy; the section `transformers` also needs transformers. With
+`--device cpu` it runs on small sizes, to try the script itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import explorer
+from explorer.latency.device import environment
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 480.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where it runs: the device, how long each comparison may take, and by what sizes are divided."""
+
+    device: str
+    effort: str
+    smaller: int = 1
+
+    def study(self, document: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        """A blueprint measured on the device."""
+        return explorer.run(
+            document, measure=True, effort=self.effort, device=self.device, audit=0, **options
+        ).to_dict()
+
+
+def tests(at: Machine) -> dict[str, Any]:
+    """The tests that need a GPU."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/gpu"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    return {"returncode": done.returncode, "output": (done.stdout + done.stderr)[-8000:]}
+
+
+def mha(at: Machine) -> dict[str, Any]:
+    """Naive against fused multi-head attention at the teaching text's size, (8, 256, 768, 12)."""
+    return at.study("blueprints/seeds/mha_naive_vs_fused.yaml" if at.smaller == 1 else _SMALL_MHA)
+
+
+def norms(at: Machine) -> dict[str, Any]:
+    """LayerNorm against RMSNorm alone, and in a block of GPT-2's size, eager and compiled."""
+    norm_only = {"dim": 4096 // at.smaller, "heads": 1, "attention": "none", "feedforward": {"dense": {"hidden": 16}}}
+    block = {"dim": 1024 // at.smaller, "heads": 16}
+    workload = {"phase": "prefill", "batch": 8, "tokens": 1024 // at.smaller, "dtype": "bfloat16"}
+    axes = {"norm": ["layernorm", "rmsnorm"]}
+    studies = {"alone": norm_only, "block": block}
+    return {
+        name: at.study({**study, "workloads": [workload], "explore": axes}, impls=("eager", "compile"))
+        for name, study in studies.items()
+    }
+
+
+def decode(at: Machine) -> dict[str, Any]:
+    """MHA, GQA, MQA and MLA, one token behind 128, 2,048 and 8,192."""
+    contexts = [length // at.smaller for length in (128, 2048, 8192)]
+    document = {
+        "dim": 4096 // at.smaller,
+        "heads": 32 // min(at.smaller, 8),
+        "feedforward": "none",
+        "workloads": [{"phase": "decode", "batch": 8, "context": contexts, "dtype": "bfloat16"}],
+        "explore": {"attention": ["mha", {"gqa": {"kv_heads": 4}}, {"gqa": {"kv_heads": 1}}, "mla"]},
+    }
+    return at.study(document)
+
+
+def against_transformers(at: Machine) -> dict[str, Any]:
+    """A layer of Llama 3 8B here and in transformers, with equal weights, in the same rounds."""
+    from explorer.latency.measure import Candidate, measure
+
+    process = measure(
+        [
+            Candidate("ours", partial(_ours, at)),
+            Candidate("ours~", partial(_ours, at)),
+            Candidate("theirs", partial(_theirs, at)),
+        ],
+        device=at.device,
+        effort=at.effort,
+    )
+    from explorer.study.measured import Measured
+
+    measured = Measured([process], {"ours": None, "theirs": "ours"}, "ours")
+    return {"entries": {key: measured.entries(key) for key in ("ours", "theirs")}, "raw": measured.to_dict()}
+
+
+def predicted(at: Machine) -> dict[str, Any]:
+    """Twenty combinations measured and predicted, in time and in memory, after a calibration of this device."""
+    from explorer.prediction.calibrate import calibrate
+    from explorer.prediction.store import save
+
+    calibration = calibrate(at.device, dtypes=("bfloat16",))
+    save(calibration)
+    document = {
+        "dim": 2048 // at.smaller,
+        "heads": 16,
+        "workloads": [
+            {"phase": "prefill", "batch": 4, "tokens": 1024 // at.smaller, "dtype": "bfloat16"},
+            {"phase": "train", "batch": 2, "tokens": 1024 // at.smaller, "dtype": "bfloat16"},
+        ],
+        "explore": {
+            "norm": ["layernorm", "rmsnorm"],
+            "activation": ["gelu", "swiglu"],
+            "attention": ["mha", {"gqa": {"kv_heads": 4}}, {"gqa": {"kv_heads": 1}}, "mla", "mha_naive"],
+        },
+    }
+    return {"calibration": calibration.to_dict(), "study": at.study(document, hardware=("local",))}
+
+
+SECTIONS: Mapping[str, Callable[[Machine], dict[str, Any]]] = {
+    "mha": mha,
+    "norms": norms,
+    "decode": decode,
+    "transformers": against_transformers,
+    "predicted": predicted,
+    "tests": tests,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the sections one after the other; 1 where one failed or had no time."""
+    options = _options(arguments)
+    at = Machine(options.device, options.effort, 1 if options.device.startswith("cuda") else 16)
+    options.out.mkdir(parents=True, exist_ok=True)
+    began, failed = time.monotonic(), False
+    for name in options.sections.split(","):
+        left = options.seconds - (time.monotonic() - began)
+        found = _section(name, at) if left > 0 else {"skipped": f"{options.seconds:.0f} s were over"}
+        failed |= "error" in found or "skipped" in found
+        text = json.dumps({"section": name, "environment": environment(at.device), **found}, indent=1)
+        (options.out / f"{name}.json").write_text(text, encoding="utf-8")
+        print(
+            f"{name}: {found.get('error') or found.get('skipped') or 'done'}, {found.get('seconds', 0):.0f} s",
+            flush=True,
+        )
+    return int(failed)
+
+
+def _section(name: str, at: Machine) -> dict[str, Any]:
+    began = time.monotonic()
+    try:
+        found: dict[str, Any] = {"result": SECTIONS[name](at)}
+    except Exception as error:  # the next section may still say something
+        found = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+    return {**found, "seconds": time.monotonic() - began}
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--sections", default=",".join(SECTIONS), help=f"of {', '.join(SECTIONS)}")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--effort", default="quick")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="no section begins after so many")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.sections.split(",") if name not in SECTIONS]
+    if unknown:
+        parser.error(f"there is no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    return options
+
+
+_SMALL_MHA = {
+    "dim": 64,
+    "heads": 4,
+    "workloads": [{"phase": "prefill", "batch": 2, "tokens": 32, "dtype": "float32"}],
+    "explore": {"attention": ["mha_naive", "mha"]},
+}
+_LLAMA = {"dim": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
+_VOCAB = 64
+
+
+def _ours(at: Machine) -> Any:
+    from explorer.blueprint.workload import Workload
+    from explorer.latency.runner import Feed, ready
+
+    size = {name: value // min(at.smaller, 8) for name, value in _LLAMA.items()}
+    document = {
+        "dim": size["dim"],
+        "heads": size["heads"],
+        "layers": 1,
+        "vocab": _VOCAB,
+        "norm": {"rmsnorm": {"eps": 1e-6}},
+        "attention": {"gqa": {"kv_heads": size["kv_heads"]}},
+        "feedforward": {"dense": {"hidden": size["hidden"]}},
+        "activation": "swiglu",
+    }
+
+    def make(device: str, dtype: Any) -> Any:
+        model = explorer.build(document, device=device, dtype=dtype)
+        explorer.load_weights(model, {name: value.to(dtype) for name, value in _reference(at).state_dict().items()})
+        return model
+
+    workload = Workload("prefill", batch=4, tokens=1024 // at.smaller, dtype="bfloat16").settled()
+    return ready(make, workload, Feed(dim=size["dim"], vocab=_VOCAB), device=at.device)
+
+
+def _theirs(at: Machine) -> Any:
+    import torch
+
+    from explorer.latency.runner import Bare
+
+    model = _reference(at).to(at.device, torch.bfloat16).eval()
+    ids = torch.randint(_VOCAB, (4, 1024 // at.smaller), device=at.device)
+    return Bare(torch.no_grad()(lambda: model(ids, use_cache=False).logits))
+
+
+def _reference(at: Machine) -> Any:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    size = {name: value // min(at.smaller, 8) for name, value in _LLAMA.items()}
+    config = LlamaConfig(
+        vocab_size=_VOCAB,
+        hidden_size=size["dim"],
+        intermediate_size=size["hidden"],
+        num_hidden_layers=1,
+        num_attention_heads=size["heads"],
+        num_key_value_heads=size["kv_heads"],
+        attn_implementation="sdpa",
+    )
+    torch.manual_seed(0)
+    return LlamaForCausalLM(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

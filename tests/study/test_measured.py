@@ -1,0 +1,172 @@
+"""From records of processes to entries of `latencies`: written by hand, so that every number is known."""
+
+import json
+
+import pytest
+
+from explorer.blueprint.load import load
+from explorer.blueprint.resolved import resolved
+from explorer.blueprint.workload import Workload
+from explorer.errors import UsageError
+from explorer.latency.raw import Failed, Lane, Process, Track
+from explorer.study.comparisons import comparisons
+from explorer.study.measured import Measured
+from explorer.study.measuring import Measuring, chosen_rows
+from explorer.study.pareto import pareto
+from explorer.study.run import run
+
+ROUNDS = 12
+
+
+def track(candidate, ms, impl="eager", regime="host"):
+    """Times that grow by one in a thousand from round to round."""
+    times = tuple(ms * (1 + index / 1000) for index in range(ROUNDS))
+    return Track(Lane(candidate, impl, regime), times, first_call_ms=9.0, warmup=5, calls=3)
+
+
+def process(seed, *tracks, failed=(), facts=None):
+    about = {"device_name": "a device", "threads": 2}
+    return Process(seed, tracks, (None,) * ROUNDS, "a guard", about, facts or {}, failed)
+
+
+def three_processes(**candidates):
+    """Processes that differ a little; `base~` is the baseline once more."""
+    return [
+        process(seed, *(track(key.replace("_again", "~"), ms * factor) for key, ms in candidates.items()))
+        for seed, factor in enumerate((1.0, 1.01, 0.99))
+    ]
+
+
+def test_an_entry_has_times_ratio_verdict_and_rank():
+    found = Measured(three_processes(base=1.0, base_again=1.0, slow=1.2), {"base": None, "slow": "base"}, "base")
+    (slow,), (base,) = found.entries("slow"), found.entries("base")
+    assert (slow["source"], slow["device"], slow["impl"], slow["regime"]) == ("measured", "a device", "eager", "host")
+    assert slow["verdict"] == "slower"
+    assert slow["ratio"]["value"] == pytest.approx(1.2)
+    assert slow["ratio"]["baseline_id"] == "base"
+    assert (slow["ratio"]["processes"], slow["ratio"]["rounds"]) == (3, 3 * ROUNDS)
+    assert (base["rank"], slow["rank"]) == (1, 2)
+    assert base["verdict"] is base["ratio"] is None
+    assert base["median_ms"] == pytest.approx(1.0, rel=0.02)
+    assert base["first_call_ms"] == 9.0
+    json.dumps(found.to_dict())
+
+
+def test_a_baseline_that_differs_from_itself_leaves_no_verdict():
+    found = Measured(three_processes(base=1.0, base_again=1.1, slow=1.2), {"base": None, "slow": "base"}, "base")
+    assert found.entries("slow")[0]["verdict"] == "unclear"
+    (control,) = found.to_dict()["control_ratios"]
+    assert control["value"] == pytest.approx(1.1)
+
+
+def test_implementations_are_compared_each_with_its_own():
+    tracks = [track("base", 1.0), track("base", 0.5, "compile"), track("other", 1.0), track("other", 1.0, "compile")]
+    found = Measured([process(0, *tracks)], {"base": None, "other": "base"}, None)
+    ratios = {entry["impl"]: entry["ratio"]["value"] for entry in found.entries("other")}
+    assert ratios == {"eager": pytest.approx(1.0), "compile": pytest.approx(2.0)}
+
+
+def test_host_bound_is_throughput_over_device():
+    def flag(throughput):
+        tracks = [track("x", throughput, regime="throughput"), track("x", 1.0, regime="device")]
+        return Measured([process(0, *tracks)], {}, None).entries("x")[0]["host_bound"]
+
+    assert flag(1.3) is True
+    assert flag(1.1) is False
+
+
+def test_what_failed_has_its_reason_and_costs_nothing_else():
+    failures = (Failed("broken", "out of memory while building"), Failed("x", "no graph", "eager", "device"))
+    found = Measured(
+        [process(0, track("x", 1.0, regime="throughput"), failed=failures), Failed("gone", "its process ended")],
+        {},
+        None,
+    )
+    assert [(e["regime"], e["median_ms"] is None, e["reason"]) for e in found.entries("x")] == [
+        ("throughput", False, None),
+        ("device", True, "no graph"),
+    ]
+    assert found.reason("x") is None
+    assert found.reason("broken") == "out of memory while building"
+    assert found.reason("gone") == "its process ended"
+    assert found.entries("gone")[0]["reason"] == "its process ended"
+
+
+def test_facts_are_told_with_the_times():
+    facts = {"x": {"eager": {"sdpa": ["flash"], "sdpa_note": None}}}
+    assert Measured([process(0, track("x", 1.0), facts=facts)], {}, None).entries("x")[0]["sdpa"] == ["flash"]
+
+
+STUDY = {
+    "dim": 32,
+    "heads": 4,
+    "layers": 2,
+    "explore": {"attention": ["mha", {"gqa": {"kv_heads": 1}}], "activation": ["gelu", "swiglu"]},
+    "workloads": [{"phase": "prefill", "tokens": 8}, {"phase": "decode", "context": 8}],
+}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return run(STUDY, audit=0).to_dict()["combinations"]
+
+
+def test_blocks_of_one_workload_share_their_rounds(rows):
+    found = comparisons(rows)
+    assert [(one.block, one.workload.phase, len(one.places)) for one in found] == [
+        ("block", "prefill", 4),
+        ("block", "decode", 4),
+    ]
+    base = next(row["id"] for row in rows if row["baseline"])
+    assert found[0].control == base
+    assert set(found[0].baselines.values()) <= {base, None}
+    recipe, cost = found[1].recipes[0], next(c for c in rows[0]["costs"] if c["workload"]["phase"] == "decode")
+    assert recipe.touched_bytes == cost["weight_bytes"] + cost["kv_cache_bytes"]
+    assert resolved(load(recipe.document).state) == recipe.document
+    assert Workload(**recipe.workload).phase == "decode"
+
+
+def test_an_idle_encoder_is_not_timed():
+    document = {
+        "dim": 32,
+        "heads": 4,
+        "vocab": 64,
+        "encoder": {"layers": 1},
+        "decoder": {"layers": 1},
+        "workloads": [{"phase": "decode", "context": 8}, {"phase": "prefill", "tokens": 8}],
+    }
+    found = comparisons(run(document, audit=0).to_dict()["combinations"])
+    assert [(one.workload.phase, one.block) for one in found] == [
+        ("decode", "decoder.block"),
+        ("prefill", "encoder.block"),
+        ("prefill", "decoder.block"),
+    ]
+
+
+def test_pareto_rows_are_beaten_by_none(rows):
+    """One key-value head and two weights instead of three are the least of everything."""
+    assert [row["choices"] for row in pareto(rows)] == [{"attention": "gqa:kv_heads=1", "activation": "gelu"}]
+
+
+@pytest.mark.parametrize(("which", "count"), [("all", 4), ("parts", 4), ("pareto", 2), ("1", 1), ("2", 2), ("99", 4)])
+def test_chosen_rows_have_their_baselines(rows, which, count):
+    chosen = chosen_rows(rows, which)
+    ids = {row["id"] for row in chosen}
+    assert len(ids) == count
+    assert all(row["baseline_id"] in ids for row in chosen if row["baseline_id"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rows": "pareot"}, "measure takes all, parts, pareto or a number of rows, not 'pareot'; did you mean"),
+        ({"rows": "0"}, "measure takes at least 1 row"),
+        ({"effort": "quik"}, "effort 'quik'"),
+        ({"impls": ("egaer",)}, "impl 'egaer'"),
+        ({"cache": "cold"}, "cache mode 'cold'"),
+        ({"device": "cuda:99"}, "device 'cuda:99'"),
+    ],
+)
+def test_wrong_words_are_told_before_any_work(options, message):
+    with pytest.raises(UsageError, match=message.replace("(", r"\(")):
+        Measuring(**options).check()
