@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import explorer
 from explorer.__main__ import main
 from explorer.blueprint.fields import FIELDS
 from explorer.registry.kinds import KINDS
@@ -131,6 +132,18 @@ def test_every_hook_is_documented() -> None:
 def test_every_field_is_documented() -> None:
     text = (ROOT / "docs" / "blueprints.md").read_text(encoding="utf-8")
     assert [name for name in FIELDS if f"`{name}`" not in text] == []
+
+
+def test_every_key_of_a_row_is_defined() -> None:
+    """Keys of the JSON as `explorer.run` gives it; those of a workload stand in blueprints.md."""
+    text = (ROOT / "docs" / "what-the-numbers-mean.md").read_text(encoding="utf-8")
+    document = explorer.run({"dim": 8, "heads": 2, "layers": 1, "workloads": [{"tokens": 4}]}).to_dict()
+    (row,) = document["combinations"]
+    _, model = row["costs"]
+    keys = {*row, *document["counts"], *model, *next(iter(model["breakdown"].values()))}
+    keys |= {f"params.{key}" for key in row["params"] if key != "active_reason"}
+    keys |= {f"memory.{key}" for key in model["memory"]}
+    assert sorted(key for key in keys - {"params", "name", "workload"} if f"`{key}`" not in text) == []
 
 
 def test_readme_commands_are_what_ci_runs() -> None:

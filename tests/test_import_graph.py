@@ -16,8 +16,8 @@ import explorer
 ROOT = Path(__file__).resolve().parents[1]
 CORE, PLUGINS = ROOT / "explorer", ROOT / "plugins"
 LAYERS = (  # each may import itself and what stands before it
-    "errors", "registry", "blueprint", "assembly", "huggingface", "cost", "latency", "behaviour", "study", "report",
-    "testing", "cli", "__main__",
+    "errors", "registry", "blueprint", "assembly", "huggingface", "cost", "latency", "prediction", "behaviour", "study",
+    "report", "testing", "cli", "__main__",
 )  # fmt: skip
 OUTSIDE = frozenset({"torch", "annotated_types"})  # what a plugin may import besides the standard library
 HEAVY = ("torch", "polars", "altair", "vl_convert", "ray", "fvcore", "torchinfo", "transformers")

@@ -6,6 +6,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from explorer.blueprint.yaml_source import MAX_BYTES, SourceText, parse_with_pro
 from explorer.errors import BlueprintError, Problem, Where, did_you_mean, hints
 
 SUFFIXES = (".yaml", ".yml")
+MOST_NAMES = 3
+"""Published names that a message suggests."""
+ALIKE = 0.6
+"""Likeness from which on a name is suggested, as in `did_you_mean`."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +133,29 @@ def _close(name: str, folder: Path) -> Iterator[str | None]:
         yield f"there is no folder {str(path.parent)!r}"
         return
     beside = [file.name for file in path.parent.iterdir() if file.suffix in SUFFIXES]
-    names = published_names()
-    yield did_you_mean(path.name, [*beside, *(Path(file).stem for file in beside), *names])
-    yield f"published: {', '.join(names)}" if not _has_folder(name) and names else None
+    near = did_you_mean(path.name, [*beside, *(Path(file).stem for file in beside)])
+    if _has_folder(name):
+        yield near
+        return
+    yield near or _like_published(name)
+    homes = [str(home) for home in published_folders() if home.is_dir()]
+    yield f"published blueprints stand in {homes[0]}" if homes else None
+
+
+def _like_published(name: str) -> str | None:
+    """ "did you mean 'mistral-7b-v0.1' or 'mixtral-8x7b'?": few know more of a name than how it begins."""
+    near = {other: _likeness(_bare(name.removesuffix(".yaml")), _bare(other)) for other in published_names()}
+    best = [repr(other) for other in sorted(near, key=lambda other: -near[other]) if near[other] >= ALIKE]
+    return f"did you mean {' or '.join(best[:MOST_NAMES])}?" if best else None
+
+
+def _bare(name: str) -> str:
+    """ "Llama-3-8B" -> "llama38b"."""
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def _likeness(word: str, other: str) -> float:
+    return max(SequenceMatcher(None, part, word).ratio() for part in (other, other[: len(word) + 1]))
 
 
 def published_names() -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from explorer.blueprint.tree import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from explorer.blueprint.yaml_source import parse_value
-from explorer.errors import UsageError, Where
+from explorer.errors import BlueprintError, UsageError, Where
 
 _OPEN, _CLOSE, _QUOTES = "[{(", "]})", "'\""
 
@@ -92,13 +92,21 @@ def value_node(text: str, where: Where) -> Node:
         raise UsageError(f"{where}: a value is empty")
     name, *parts = split(text, ":")
     if not parts or text[0] in (*_OPEN, *_QUOTES):
-        return _at(where, parse_value(text, where.file))
+        return _at(where, _parsed(text, where))
     if "=" not in parts[0]:
         name, *parts = f"{name}:{parts[0]}", *parts[1:]
     if not parts:
         return ScalarNode(name, where)
     params = MappingNode(tuple(_pairs(":".join(parts), ":", where)), where)
     return MappingNode((Entry(name, where, params),), where)
+
+
+def _parsed(text: str, where: Where) -> Node:
+    """Raises: BlueprintError at the option."""
+    try:
+        return parse_value(text, None)
+    except BlueprintError as error:
+        raise BlueprintError([replace(problem, where=where) for problem in error.problems]) from None
 
 
 def _at(where: Where, node: Node) -> Node:

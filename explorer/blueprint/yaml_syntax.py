@@ -9,8 +9,15 @@ from yaml.reader import ReaderError
 
 from explorer.errors import Problem, Where, hints
 
+_UNCLOSED = ("the text ends inside a list or mapping", "the text ends inside a quoted text")
+
 # (in PyYAML's message, ours, what to do). The first that fits; without one PyYAML's own words stand.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
+    ("'<stream end>'", _UNCLOSED[0], "close it with ] or }"),
+    ("unexpected end of stream", _UNCLOSED[1], "close it with the quote that opens it"),
+    ("expected '<document start>'", "the text goes on behind the end of its value", "close each bracket once"),
+    ("expected the node content", "a value is missing here", "text that starts with a sign of YAML must be quoted"),
+    ("expected ',' or", "{problem}", "values of a list or mapping stand between commas"),
     (r"'\t' that cannot start any token", "a tab stands where YAML wants spaces", "indent with spaces"),
     ("could not find expected ':'", "this line is no key: value", "a space must follow the colon"),
     (
@@ -37,7 +44,8 @@ def syntax_problem(error: yaml.YAMLError, text: str, file: str | None) -> Proble
             ours = message.format(problem=problem)
             # A line without its colon is noticed only on the next one.
             where = opened if fragment.startswith("could not find") else None
-            return Problem(where or _where(error.problem_mark, file) or Where(file), "", ours, (hint,))
+            lines = (hint, f"it is opened at {opened}" if file and message in _UNCLOSED else None)
+            return Problem(where or _where(error.problem_mark, file) or Where(file), "", ours, hints(*lines))
     return Problem(_where(error.problem_mark, file) or opened or Where(file), "", problem, hints(started))
 
 

@@ -9,9 +9,11 @@ import typer
 
 from explorer import __version__
 from explorer.cli import blueprint, plugins
+from explorer.cli.bare import command_with
 from explorer.cli.compare import compare
 from explorer.cli.doctor import doctor
-from explorer.cli.run import run
+from explorer.cli.latency import latency
+from explorer.cli.run import BARE, run
 
 app = typer.Typer(
     name="explorer",
@@ -22,7 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run)
+app.command("run", cls=command_with(BARE))(run)
+app.command("latency")(latency)
 app.command("compare")(compare)
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(blueprint.app, name="blueprint")

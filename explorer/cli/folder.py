@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,6 +58,40 @@ def write(path: Path, contents: Mapping[str, Content], stale: Iterable[str] = ()
         for source in written.values():
             source.unlink(missing_ok=True)
         raise _refused(path, error) from error
+
+
+MEASUREMENTS = "measurements.jsonl"
+
+
+def measurements(path: Path | None, resume: bool) -> Path | None:
+    """Where a run keeps what it measures until it is done; None without a folder.
+
+    Raises: UsageError where an interrupted run left some and it is not said what to do with them.
+    """
+    if path is None:
+        if resume:
+            raise UsageError("--resume goes on in the folder of --out; name it")
+        return None
+    kept = path / MEASUREMENTS
+    if kept.exists() and not resume:
+        raise UsageError(
+            f"--out {path}: an interrupted run left {MEASUREMENTS} there: add --resume to go on with it, or delete it"
+        )
+    return kept
+
+
+def refuse_foreign(path: Path | None, names: Collection[str], mark: str) -> None:
+    """A folder in which files of our names are somebody else's is not written to.
+
+    mark: the file that only a run leaves. Raises: UsageError.
+    """
+    if path is None or (path / mark).exists():
+        return
+    others = [name for name in names if (path / name).exists()]
+    if others:
+        raise UsageError(
+            f"--out {path}: {', '.join(others)} would be overwritten, and no run wrote it; name another folder"
+        )
 
 
 def _prove_writable(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from explorer.cli.screen import has_color, width
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
 SHOWN = 40
 """Rows of a study of many that tables show."""
+TABLE = "costs.parquet"
+"""The file of a run folder that holds all of them."""
 
 
 class Format(str, Enum):
@@ -22,15 +25,21 @@ class Format(str, Enum):
     md = "md"
 
 
-def pieces(result: "Result", form: Format, *, breakdown: bool = False) -> Iterator[str]:
-    """The result in one of the forms, in pieces; tables of many rows show the first ones only."""
+def pieces(result: "Result", form: Format, *, breakdown: bool = False, folder: Path | None = None) -> Iterator[str]:
+    """The result in one of the forms, in pieces; tables of many rows show the first ones only.
+
+    folder: where all of them were written.
+    """
     from explorer.report.csv_text import csv_of_frames, csv_text
     from explorer.report.json_text import json_pieces
 
     if form is Format.json:
         yield from json_pieces({**result.head, "combinations": result.rows})
     elif form is not Format.csv:
-        yield as_text(result.excerpt(SHOWN) if result.many else result.to_dict(), form, breakdown=breakdown)
+        document = result.excerpt(SHOWN)
+        if folder is not None and "excerpt" in document:
+            document["excerpt"]["file"] = str(folder / TABLE)
+        yield as_text(document, form, breakdown=breakdown)
     elif result.table is not None and result.many:
         yield from csv_of_frames(result.table.frames())
     else:

@@ -1,6 +1,7 @@
 """`explorer plugins list | show`."""
 
 import itertools
+import textwrap
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
@@ -46,12 +47,13 @@ def list_(
             return
         blocks = ["\n".join(_components(registry)), "\n".join(_packages(registry))]
         blocks += ["\n".join(_broken(registry))] if registry.broken else []
-        doubled = [f"warning: {line}" for line in clash_lines(registry)]
+        doubled = [line for clash in clash_lines(registry) for line in _wrapped(f"warning: {clash}")]
         blocks += ["\n".join(doubled)] if doubled else []
         emit("\n\n".join(blocks) + "\n")
 
 
 def _components(registry: "Registry") -> list[str]:
+    """Each with its package; of what distribution that is stands once, below."""
     from explorer.registry.kinds import KINDS
 
     found = [component for kind in KINDS for component in registry.components(kind)]
@@ -59,7 +61,6 @@ def _components(registry: "Registry") -> list[str]:
         ("kind", [component.kind.name for component in found]),
         ("name", [component.name for component in found]),
         ("package", [component.package for component in found]),
-        ("distribution", [str(component.origin) for component in found]),
     )
 
 
@@ -80,10 +81,19 @@ def _broken(registry: "Registry") -> list[str]:
 
 
 def _table(*columns: tuple[str, Sequence[str]]) -> list[str]:
-    """Headers above cells; the last column may run over the edge: a path stays in one piece."""
-    from explorer.report.grid import GridColumn, grid, widest
+    """Headers above cells. Where the last column has no room its cells stand below the rows: a path stays whole."""
+    from explorer.report.grid import GAP, GridColumn, grid, widest
 
-    return [line.text for line in grid([GridColumn(h, cells, widest([h, *cells])) for h, cells in columns])]
+    made = [GridColumn(h, cells, widest([h, *cells])) for h, cells in columns]
+    if sum(column.width + GAP for column in made) - GAP <= width():
+        return [line.text for line in grid(made)]
+    *kept, last = made
+    below = [_wrapped(f"  {cell}") for cell in last.cells]
+    return [text for line in grid(kept) for text in (line.text, *([] if line.row is None else below[line.row]))]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, width(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 @app.command()

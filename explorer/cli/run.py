@@ -2,16 +2,16 @@
 
 import sys
 from dataclasses import asdict, dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from explorer.cli.failures import exit_codes
-from explorer.cli.folder import Content, opened, write
-from explorer.cli.formats import SHOWN, Format, pieces
+from explorer.cli.folder import Content, measurements, opened, refuse_foreign, write
+from explorer.cli.formats import SHOWN, TABLE, Format, pieces
 from explorer.cli.installed import loaded
+from explorer.cli.latency_options import Cache, Device, Effort, Efforts, Impl, words
 from explorer.cli.options import Axis, Change, Debug, Modules, Source, Workload
 from explorer.cli.progress import Progress
 from explorer.cli.screen import complain, emit
@@ -21,12 +21,8 @@ if TYPE_CHECKING:
     from explorer.study.result import Result
 
 
-class Effort(str, Enum):
-    """What `--effort` takes."""
-
-    quick = "quick"
-    default = "default"
-    publish = "publish"
+BARE = {"--measure": ("all", ("parts", "pareto"))}
+"""Options that may stand without a value."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +34,12 @@ class Request:
     set: list[str]
     workload: list[str]
     plugins: list[str]
-    measure: bool
+    measure: str | None
     effort: str
     device: str | None
+    impl: str
+    cache: str
+    hardware: str
     limit: int
     audit: int | None
     crosscheck: bool
@@ -52,12 +51,29 @@ def run(
     axis: Axis = None,
     change: Change = None,
     workload: Workload = None,
-    measure: Annotated[bool, typer.Option("--measure", help="Measure latency on the device.")] = False,
-    effort: Annotated[Effort, typer.Option(help="How long to measure.")] = Effort.default,
-    device: Annotated[
+    measure: Annotated[
         str | None,
-        typer.Option(metavar="D", help="Device to measure on, such as cpu or cuda:1. Default: a GPU if any."),
+        typer.Option(
+            metavar="[WHAT]",
+            help="Measure latency: all (when nothing follows), parts (each distinct part once, and some whole blocks), "
+            "pareto (rows that no other beats in all that is counted), or a number of rows.",
+        ),
     ] = None,
+    effort: Efforts = Effort.default,
+    device: Device = None,
+    impl: Impl = "eager",
+    cache: Cache = "auto",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the measurements that an interrupted run left in --out.")
+    ] = False,
+    hardware: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="Also predict latency on hardware, such as h100-sxm (estimate from its data sheet), or on local, this "
+            "device as `explorer calibrate` measured it.",
+        ),
+    ] = "",
     form: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.table,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write result, blueprint, options and tables to a folder.")
@@ -96,30 +112,40 @@ def run(
         measure=measure,
         effort=effort.value,
         device=device,
+        impl=impl,
+        cache=cache,
+        hardware=hardware,
         limit=limit,
         audit=audit,
         crosscheck=crosscheck,
         breakdown=breakdown,
     )
     with exit_codes(debug):
-        sys.exit(_answer(request, form, out))
+        sys.exit(_answer(request, form, out, resume))
 
 
-def _answer(request: Request, form: Format, out: Path | None) -> int:
+def _answer(request: Request, form: Format, out: Path | None, resume: bool) -> int:
     """Do the work, write and print its result; 1 where a measurement failed or a number did not stand a check."""
     import explorer
 
     blueprint = loaded(
         request.blueprint, request.plugins, axis=request.axis, change=request.set, workload=request.workload
     )
-    if not request.measure and (request.device or request.effort != Effort.default):
-        typer.echo("note: --device and --effort matter only with --measure", err=True)
+    if not request.measure and (request.device or request.effort != Effort.default or resume):
+        typer.echo("note: --device, --effort and --resume matter only with --measure", err=True)
+    kept = measurements(out, resume) if request.measure else None
+    _note_unshown(request, form)
+    refuse_foreign(out, (*FEW, *MANY, BLUEPRINT, OPTIONS), OPTIONS)
     with opened(out), Progress() as progress:
         result = explorer.run(
             blueprint,
-            measure=request.measure,
+            measure=request.measure or False,
             effort=request.effort,
             device=request.device,
+            impls=words(request.impl),
+            cache=request.cache,
+            store=kept,
+            hardware=words(request.hardware),
             limit=request.limit,
             audit=request.audit,
             crosscheck=request.crosscheck,
@@ -128,14 +154,25 @@ def _answer(request: Request, form: Format, out: Path | None) -> int:
     try:
         if out is not None:
             _write(out, result, blueprint, request)
+            if kept is not None:
+                kept.unlink(missing_ok=True)  # the result holds it all now
     finally:
-        emit(pieces(result, form, breakdown=request.breakdown), utf8=form is not Format.table)
+        emit(pieces(result, form, breakdown=request.breakdown, folder=out), utf8=form is not Format.table)
     _complain(result)
     return 1 if result.failed else 0
 
 
-FEW, MANY = ("result.json", "table.md", "table.csv"), ("study.json", "costs.parquet")
+def _note_unshown(request: Request, form: Format) -> None:
+    """A line where CSV, which has a row for each cost, does not show what was asked for."""
+    wanted = {"--breakdown": request.breakdown, "--crosscheck": request.crosscheck}
+    lost = [option for option, asked in wanted.items() if asked]
+    if form is Format.csv and lost:
+        typer.echo(f"note: --format csv does not show {' and '.join(lost)}; table, md and json do", err=True)
+
+
+FEW, MANY = ("result.json", "table.md", "table.csv"), ("study.json", TABLE)
 """Files of a run of few rows, and of one of many."""
+BLUEPRINT, OPTIONS = "blueprint.yaml", "options.yaml"
 
 
 def _write(folder: Path, result: "Result", blueprint: "Blueprint", request: Request) -> None:
@@ -144,11 +181,11 @@ def _write(folder: Path, result: "Result", blueprint: "Blueprint", request: Requ
     from explorer.report.json_text import json_text
 
     files: dict[str, Content] = {
-        "blueprint.yaml": yaml_text(written(blueprint)),
-        "options.yaml": yaml_text(asdict(request)),
+        BLUEPRINT: yaml_text(written(blueprint)),
+        OPTIONS: yaml_text(asdict(request)),
     }
     if result.many:
-        files |= {"study.json": json_text(result.head), "costs.parquet": result.write_parquet}
+        files |= {"study.json": json_text(result.head), TABLE: result.write_parquet}
     else:
         forms = zip(FEW, (Format.json, Format.md, Format.csv), strict=True)
         files |= {name: pieces(result, form, breakdown=request.breakdown) for name, form in forms}
@@ -160,7 +197,7 @@ def _complain(result: "Result") -> None:
     from explorer.report.audit import audit_lines
     from explorer.report.crosscheck import unexplained
 
-    document = result.excerpt(SHOWN) if result.many else result.to_dict()
+    document = result.excerpt(SHOWN)
     for line in audit_lines(document):
         complain(f"audit: {line}")
     for line in unexplained(document):

@@ -114,7 +114,12 @@ class Chosen:
     def _refusal(self, reason: str, where: Where = NOWHERE) -> RefusedError:
         """The refusal of this component; ``where`` is the place of the nested one that refused."""
         message = f"{self.component.kind.name} '{self.short()}': {reason}"
-        return RefusedError(message, self.where if where == NOWHERE else where)
+        return RefusedError(message, self._blamed(reason) if where == NOWHERE else where)
+
+    def _blamed(self, reason: str) -> Where:
+        """The place of the parameter that a reason names, which an option may have changed, else of the component."""
+        named = (place for name, place in self.places.items() if re.search(rf"\b{re.escape(name)}\b", reason))
+        return next(named, self.where)
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments right of ``*``: makers for nested components, Value objects, plain values."""

@@ -12,7 +12,6 @@ from explorer.errors import PluginError, did_you_mean, hints
 from explorer.registry.kinds import Kind
 from explorer.registry.parameters import Schema, SignatureError, read_schema, without_partials
 
-
 NAMED = "-p "
 """What stands before the name of a module that was named for one call, where else a distribution is told."""
 

@@ -11,6 +11,8 @@ from explorer.report.units import BYTES, OPERATIONS, PARAMS, UNEVEN, UNKNOWN, St
 from explorer.study.comparing import AXIS
 
 INCOMPLETE = "*"
+SAYS_NOTHING = 15
+"""The rank of a column that repeats another one."""
 
 
 def measures(rows: Sequence[Row], workload: Workload) -> list[Column]:
@@ -99,11 +101,18 @@ def _operations(rows: Sequence[Row], covered: str, *, compared: bool) -> list[Co
     columns = [figures(f"matmul FLOPs {covered}, dense", rows, lambda row: _flops(row, "matmul_flops"), 2)]
     if compared:
         columns.append(change("Δ FLOPs", rows, lambda row: row.count("matmul_flops"), 7))
-    columns.append(figures(f"matmul FLOPs {covered}, exact", rows, lambda row: _flops(row, "matmul_flops_exact"), 4))
+    exact_rank = 4 if _masks_tell(rows) else SAYS_NOTHING
+    header = f"matmul FLOPs {covered}, exact"
+    columns.append(figures(header, rows, lambda row: _flops(row, "matmul_flops_exact"), exact_rank))
     if compared and not _vary(rows, "matmul_flops") and _vary(rows, "matmul_flops_exact"):
         # Windows and masks change what is visible, not the rectangle: the other Δ would say that nothing differs.
         columns.append(change("Δ exact", rows, lambda row: row.count("matmul_flops_exact"), 5))
     return columns
+
+
+def _masks_tell(rows: Sequence[Row]) -> bool:
+    """Whether what masks hide makes a difference anywhere."""
+    return any(row.count("matmul_flops_exact") != row.count("matmul_flops") for row in rows)
 
 
 def _vary(rows: Sequence[Row], key: str) -> bool:
@@ -132,7 +141,7 @@ _ELEMENTWISE: tuple[tuple[str, str, Steps | None, int], ...] = (
     ("elementwise ops", "elementwise_ops", OPERATIONS, 13),
     ("moved bytes", "moved_bytes", BYTES, 11),
     ("fused bytes", "fused_bytes", BYTES, 14),
-    ("kernels", "kernels", None, 13),
+    ("kernels", "kernels", None, 12),
 )
 _MORE_TELLING = 8
 
@@ -144,15 +153,20 @@ def _figure(key: str, steps: Steps | None, row: Row) -> str:
     return (exact(value) if steps is None else short(value, steps)) + mark
 
 
+MEMORY = {
+    "peak memory": ("peak", 11),
+    "saved for backward": ("activations", 12),
+    "inference peak": ("inference_peak", 14),
+}
+"""Columns of memory: the key of each, and its rank."""
+
+
 def _memory(rows: Sequence[Row], workload: Workload) -> list[Column]:
     """The peak, and what training keeps for its backward; nothing where no row knows."""
-    shown = {"peak memory": ("peak", 11)}
-    if workload["phase"] == "train":
-        shown |= {"saved for backward": ("activations", 12), "inference peak": ("inference_peak", 14)}
     return [
         figures(header, rows, partial(_held, key), rank)
-        for header, (key, rank) in shown.items()
-        if any(row.memory(key) is not None for row in rows)
+        for header, (key, rank) in MEMORY.items()
+        if (key == "peak" or workload["phase"] == "train") and any(row.memory(key) is not None for row in rows)
     ]
 
 

@@ -10,7 +10,7 @@ GAP = 2
 HANG, ROOMY = 2, 12
 """Text that goes on in the next line is indented there, in columns that have the room."""
 
-_WORDS = re.compile(r"\S+\s*")
+_WORDS = re.compile(r"\s*\S+\s*")
 _INSIDE_WORDS = re.compile(r"(?<=[:,/])")
 
 

@@ -1,17 +1,20 @@
 """What stands below the tables: what failed, was skipped or is not known, and what the numbers mean."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from explorer.registry.words import written_text
 from explorer.report.audit import audit_lines
 from explorer.report.breakdown import BYTES_ARE, OPERATIONS_ARE, PARTS
+from explorer.report.columns import MEMORY
 from explorer.report.document import Combination, Document, skipped, survivors, workload_text, workloads
+from explorer.report.latency_notes import compilations, doubts, protocols, sums_of_parts, verdicts
 from explorer.report.naming import namer
 from explorer.report.rows import Row, rows_of
-from explorer.report.timing import NOT_MEASURED, block_medians, latencies
+from explorer.report.timing import block_medians, latencies
 from explorer.report.units import NOTHING, PARAMS, plural, printable, short
+from explorer.study.comparing import AXIS, MOST_BESIDE
 
 LONGEST = 20
 """Lines of one note, and names in one line, that are shown; JSON and CSV hold all."""
@@ -27,33 +30,40 @@ class Note:
     lines: tuple[str, ...]
 
 
-def notes(document: Document, *, breakdown: bool = False, left_out: Iterable[str] = ()) -> list[Note]:
+def notes(
+    document: Document, *, breakdown: bool = False, left_out: Iterable[str] = (), shown: Set[str] | None = None
+) -> list[Note]:
     """The notes of a result that have something to say, most urgent first.
 
-    breakdown: it is shown too. left_out: headers of columns that had no room.
+    breakdown: it is shown too. left_out: headers of columns that had no room in some table. shown: those that had in
+    some; None: all.
     """
     rows = [row for workload in workloads(document) for row in rows_of(document, workload)]
     counted, names = survivors(document), _Names(document)
     found = {
         "audit failed": audit_lines(document),
         "failed": names.grouped((c, c["error"]) for c in counted),
-        "skipped": names.grouped((c, c["skipped"]) for c in skipped(document)),
+        "skipped": _skipped(document, names),
         "warning": names.grouped((c, said) for c in counted for said in c.get("warnings", ())),
         "* incomplete, a lower bound": names.grouped(_uncounted(counted)),
         "unknown": names.grouped(_unknown(counted)),
         "shown": _excerpt(document.get("excerpt")),
         "combinations": _combinations(document["counts"]),
-        "Δ": _baseline(rows, names, "excerpt" in document),
+        "Δ": [*_baseline(rows, names, "excerpt" in document), *_no_baseline(document)],
         "differences": [_difference(found) for found in document.get("differences", ())],
         "blocks": [names.before(c, _composition(c["params"]["blocks"])) for c in counted if _is_uneven(c)],
         "block latency ms": _block_latencies(rows, names),
         "shared": names.grouped(_shared(counted)),
         "matmul FLOPs": _convention(rows),
-        "parts": [PARTS] if breakdown else [],
+        "memory": _memory(rows) if shown is None or shown & MEMORY.keys() else [],
+        "part": [PARTS] if breakdown else [],
         "elementwise ops": [OPERATIONS_ARE] if breakdown else [],
         "bytes": [BYTES_ARE] if breakdown else [],
-        "latency": _latency(rows),
-        "not steady": names.grouped(_unsteady(rows)),
+        "latency": protocols(rows),
+        "verdict": verdicts(document),
+        "sum of parts": sums_of_parts(document),
+        "compiling": names.grouped(compilations(rows)),
+        "latency, with care": [*document.get("prediction_notes", ()), *names.grouped(doubts(rows))],
         "environment": _environment(document["environment"]) if latencies(rows) else [],
         "left out": [f"{'; '.join(left_out)} (a wider terminal or --format md shows all)"] if left_out else [],
         "audit": _audit(document.get("audit")),
@@ -117,10 +127,18 @@ def _combinations(counts: Mapping[str, int]) -> list[str]:
     return [", ".join(part for part in parts if part)]
 
 
-def _excerpt(part: Mapping[str, int] | None) -> list[str]:
+def _skipped(document: Document, names: _Names) -> list[str]:
+    """Each reason with its rows; of many rows, which stand in no note, with their number."""
+    if "skipped_reasons" not in document:
+        return names.grouped((c, c["skipped"]) for c in skipped(document))
+    return [f"{printable(one['reason'])} ({plural(one['rows'], 'row')})" for one in document["skipped_reasons"]]
+
+
+def _excerpt(part: Mapping[str, Any] | None) -> list[str]:
     if part is None:
         return []
-    return [f"the first {part['rows']:,} of {plural(part['of'], 'row')}; --out DIR writes all as costs.parquet"]
+    rest = f"all are in {part['file']}" if "file" in part else "--out DIR writes all as costs.parquet"
+    return [printable(f"the first {part['rows']:,} of {plural(part['of'], 'row')}; {rest}")]
 
 
 def _audit(audit: Mapping[str, Any] | None) -> list[str]:
@@ -147,6 +165,13 @@ def _baseline(rows: Sequence[Row], names: _Names, in_part: bool) -> list[str]:
         there = "the baseline row is not among those shown" if in_part else "there is no baseline row to compare with"
         lines.append(f"{NOTHING}: {there}")
     return lines
+
+
+def _no_baseline(document: Document) -> list[str]:
+    """Why blueprints side by side are not compared with the first, where they are many."""
+    if AXIS not in document["axes"] or len(document["combinations"]) <= MOST_BESIDE:
+        return []
+    return [f"none: of more than {MOST_BESIDE} rows side by side no row is the baseline"]
 
 
 def _difference(found: Mapping[str, Any]) -> str:
@@ -189,24 +214,14 @@ def _convention(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _latency(rows: Sequence[Row]) -> list[str]:
-    entries = latencies(rows)
-    if not entries:
-        return [f"{NOT_MEASURED} (run with --measure)"] if rows else []
-    return list(dict.fromkeys(_protocol(entry) for entry in entries if entry["median_ms"] is not None))
-
-
-def _protocol(entry: Mapping[str, Any]) -> str:
-    setting = ", ".join(str(entry[key]) for key in ("impl", "regime") if entry.get(key))
-    rounds = f" of {plural(entry['rounds'], 'round')}" if entry.get("rounds") else ""
-    where = f"{entry['source']} on {entry['device']}{f' ({setting})' if setting else ''}"
-    return printable(f"{where}: median, low–high from 10th to 90th percentile{rounds}")
-
-
-def _unsteady(rows: Sequence[Row]) -> Reasons:
-    for row in rows:
-        if any(entry.get("steady") is False for entry in latencies([row])):
-            yield row.combination, "the halves of the rounds differ by more than 10 %"
+def _memory(rows: Sequence[Row]) -> list[str]:
+    """Whose kernels it is of."""
+    if all(row.memory("peak") is None for row in rows):
+        return []
+    text = "as torch's eager kernels of a CPU hold it"
+    if any(row.cost["workload"]["phase"] == "train" for row in rows):
+        text += "; on CUDA attention with dropout keeps no scores, and a dropout's mask is 1 byte for each element"
+    return [text]
 
 
 def _environment(environment: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,8 @@ from explorer.report.notes import Note, notes
 
 BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 NARROWEST_NAME, WIDEST_NAME = 16, 32
+INDISPENSABLE = 3
+"""Up to this rank a column stays even where one that tells rows apart goes."""
 SLACK = 4
 """What breaking at words costs a line, about."""
 
@@ -34,13 +36,14 @@ def terminal(document: Document, *, width: int, color: bool, breakdown: bool = F
     tables = [(table, fit(table, width)) for table in found_tables]
     blocks = ["\n".join(_table(table, fitted, width, color)) for table, fitted in tables]
     left_out = dict.fromkeys(header for _, fitted in tables for header in fitted.left_out)
-    found = notes(document, breakdown=breakdown, left_out=left_out)
+    shown = {column.header for _, fitted in tables for column in fitted.columns}
+    found = notes(document, breakdown=breakdown, left_out=left_out, shown=shown)
     lines = [_styled(line, DIM, color) for note in found for line in _note(note, width)]
     return "\n\n".join([*blocks, "\n".join(lines)]) + "\n"
 
 
 def fit(table: Comparison, width: int) -> Fit:
-    """Leave out measures, the least important first, until the rest fits beside the names of the rows."""
+    """Leave out measures, those that say least first, until the rest fits beside the names of the rows."""
     measures = list(table.measures)
     while True:
         room = width - sum(_natural(column) + GAP for column in measures)
@@ -49,7 +52,24 @@ def fit(table: Comparison, width: int) -> Fit:
                 return _fit(table, names, widths, measures)
         if len(measures) == 1:
             return _fit(table, (table.label,), (NARROWEST_NAME,), measures)
-        measures.remove(max(measures, key=lambda column: column.rank))
+        measures.remove(_says_least(measures))
+
+
+def _says_least(measures: Sequence[Column]) -> Column:
+    """The last of the highest rank; one without which rows look alike that differ stays as long as others can go."""
+    apart = _told_apart(measures)
+    spare = [
+        column
+        for column in measures
+        if column.rank > INDISPENSABLE
+        and (not column.tells or _told_apart([other for other in measures if other is not column]) == apart)
+    ]
+    return max(reversed(spare or measures), key=lambda column: column.rank)
+
+
+def _told_apart(measures: Sequence[Column]) -> int:
+    """How many rows the figures tell apart."""
+    return len(set(zip(*(column.cells for column in measures if column.tells), strict=True)))
 
 
 def _fit(table: Comparison, names: Sequence[Column], widths: Sequence[int], measures: Sequence[Column]) -> Fit:

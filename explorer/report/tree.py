@@ -41,13 +41,15 @@ def tree_text(name: str, root: Node, workload: Workload, *, width: int, depth: i
     return "\n".join([*title, *(line.text for line in grid([modules, *columns])), "", *notes]) + "\n"
 
 
-def _lines(node: Node, depth: int | None, above: int = 0, last: bool = True) -> Iterator[Line]:
-    """above: how many modules hold this one. last: whether it is the last that its holder has."""
-    branch = "│ " * (above - 1) + ("└─" if last else "├─") if above else ""
+def _lines(node: Node, depth: int | None, branch: str = "", below: str = "") -> Iterator[Line]:
+    """branch: what stands before its name. below: what its modules have in front of their branches."""
     yield Line(branch + _name(node), node)
-    if depth is None or above < depth:
-        for index, child in enumerate(node.children):
-            yield from _lines(child, depth, above + 1, index == len(node.children) - 1)
+    if depth == 0:
+        return
+    inner = None if depth is None else depth - 1
+    for index, child in enumerate(node.children):
+        last = index == len(node.children) - 1
+        yield from _lines(child, inner, below + ("└─" if last else "├─"), below + ("  " if last else "│ "))
 
 
 def _name(node: Node) -> str:
@@ -93,6 +95,11 @@ def _room(columns: Sequence[GridColumn], width: int) -> int:
     return width - sum(column.width + GAP for column in columns)
 
 
+def _is_read_from_outside(node: Node) -> bool:
+    """Whether it has weights of its own and is not called itself, as the table of a head."""
+    return node.params > 0 and not node.children and node.counts is not None and not node.counts.kernels
+
+
 def _notes(lines: Sequence[Line], left_out: Sequence[str]) -> Iterator[str]:
     yield (
         "tree: torchinfo; figures: explorer, of a module with all that it holds; what it calls elsewhere in the tree "
@@ -102,5 +109,7 @@ def _notes(lines: Sequence[Line], left_out: Sequence[str]) -> Iterator[str]:
         yield "× N: so many that are alike in every figure, which is of one of them"
     if any(line.node.counts is None for line in lines):
         yield f"{NOTHING}: stands in the tree before, and is counted there"
+    if any(_is_read_from_outside(line.node) for line in lines):
+        yield "0 beside parameters: a module that is not called; what holds it reads the weight, and is counted with it"
     if left_out:
         yield f"left out: {'; '.join(left_out)} (a wider terminal shows all)"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from explorer.blueprint.plan import ModelPlan
 from explorer.cost.audit import audit
 from explorer.cost.costs import Cost, Counted
 from explorer.cost.counting import Workbench
-from explorer.cost.ledger.rows import Counts
 from explorer.cost.parts.subject import Subject, Subjects, blocks_of
 from explorer.cost.parts.workshop import warnings_told
 
@@ -64,21 +64,24 @@ _PER_LAYER = {"prefill": 0.02, "decode": 0.04, "train": 0.06}
 
 
 def _mismatches(plan: ModelPlan, counted: Counted, bench: Workbench) -> list[dict[str, Any]]:
-    subjects = Subjects(plan, bench.workshops)
     found = []
-    for cost in counted.costs:
-        subject = _subject(subjects, cost)
-        if subject is not None and cost.counts is not None and cost.counts != Counts():
-            about = {"workload": cost.workload.to_dict(), "scope": cost.scope, "name": cost.name}
-            found += [about | vars(mismatch) for mismatch in audit(cost, subject, bench.observations)]
+    for subject, costs in _passes(Subjects(plan, bench.workshops), counted.costs):
+        about = {"workload": costs[0].workload.to_dict()}
+        found += [about | vars(one) for one in audit(costs, counted.params, subject, bench.observations)]
     return found
 
 
-def _subject(subjects: Subjects, cost: Cost) -> Subject | None:
-    """What a pass by itself shows a cost: the model, or where there is none a block; None: a block of a model."""
-    if cost.scope == "model":
-        return subjects.model(cost.workload.dtype)
+def _passes(subjects: Subjects, costs: Sequence[Cost]) -> Iterator[tuple[Subject, list[Cost]]]:
+    """What a pass by itself shows: a model, or where there is none each block; and the costs that it shows."""
     if subjects.plan.whole:
-        return None
-    block = next(block for block in blocks_of(subjects.plan) if block.label == cost.name)
-    return subjects.block(block, cost.workload.dtype)
+        for workload, group in groupby(costs, lambda cost: cost.workload):
+            of_pass = list(group)
+            if of_pass[-1].counts is not None:
+                yield subjects.model(workload.dtype), of_pass
+        return
+    blocks = {block.label: block for block in blocks_of(subjects.plan)}
+    for cost in costs:
+        block = blocks[cost.name]
+        idle = block.in_encoder and cost.workload.source_is_cached
+        if cost.counts is not None and not idle:
+            yield subjects.block(block, cost.workload.dtype), [cost]

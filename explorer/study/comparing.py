@@ -64,11 +64,16 @@ def read_run(folder: Path) -> Document:
     file = folder / "result.json"
     if not file.exists() and (folder / "costs.parquet").exists():
         raise UsageError(f"{folder}: a study of too many rows to set side by side; its costs.parquet holds them")
+    if not file.exists():
+        what = "name a folder that was written by it, a blueprint's file, or a published blueprint"
+        raise UsageError(f"{folder}: this folder holds no result of `explorer run --out`; {what}")
     try:
         document: Document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{folder}: no result of a run: {error}") from error
-    if document.get("schema") != 1 or "combinations" not in document:
+    except OSError as error:
+        raise UsageError(f"{file}: the file cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # of JSON, or of UTF-8
+        raise UsageError(f"{file}: no result of `explorer run --out`: {error}") from error
+    if not isinstance(document, dict) or document.get("schema") != 1 or "combinations" not in document:
         raise UsageError(f"{file}: not a result of this version")
     return document
 

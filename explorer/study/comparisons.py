@@ -28,7 +28,7 @@ class Comparison:
     @cached_property
     def recipes(self) -> tuple[Recipe, ...]:
         """What is measured: a candidate for each row."""
-        return tuple(_recipe(row, cost) for row, cost in self.places)
+        return tuple(_recipe(row, cost, self.baselines[row["id"]]) for row, cost in self.places)
 
     @cached_property
     def baselines(self) -> Mapping[str, str | None]:
@@ -60,12 +60,13 @@ def _runs(block: str, workload: Workload) -> bool:
     return not (block.startswith(_ENCODER) and workload.source_is_cached)
 
 
-def _recipe(row: Row, cost: Cost) -> Recipe:
+def _recipe(row: Row, cost: Cost, baseline: str | None) -> Recipe:
     return Recipe(
         key=row["id"],
         document=row["resolved"],
         block=cost["name"],
         workload=cost["workload"],
+        baseline=baseline,
         least_bytes=_least_bytes(row, cost),
         touched_bytes=_touched_bytes(cost),
     )

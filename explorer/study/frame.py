@@ -15,12 +15,14 @@ WORKLOAD = (
     *("optimizer", "recompute"),
 )
 PART = ("scope", "name", "layers", "params", "active_params", "shared_params")
+INTENSITY = "arithmetic_intensity"
 COUNTS = (
     "matmul_flops",
     "matmul_flops_exact",
     "elementwise_ops",
     "moved_bytes",
     "fused_bytes",
+    INTENSITY,
     "weight_bytes",
     "kv_bytes_per_token",
     "kv_bytes_per_token_full_windows",

@@ -14,7 +14,7 @@ from explorer.blueprint.plan import block_label
 from explorer.blueprint.varied import Varied
 from explorer.cost.sweep.columns import Column, Columns
 from explorer.cost.sweep.structure import Structure
-from explorer.study.frame import MEMORY, WORKLOAD, lines_of
+from explorer.study.frame import INTENSITY, MEMORY, WORKLOAD, lines_of
 from explorer.study.swept import Swept
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 250_000
 NUMBERS = (
     "params", "active_params", "shared_params", "matmul_flops", "matmul_flops_exact", "elementwise_ops", "moved_bytes",
-    "fused_bytes", "weight_bytes", "kv_bytes_per_token", "kv_bytes_per_token_full_windows", "kv_cache_bytes", "kernels",
-    *(f"memory_{key}" for key in MEMORY),
+    "fused_bytes", INTENSITY, "weight_bytes", "kv_bytes_per_token", "kv_bytes_per_token_full_windows", "kv_cache_bytes",
+    "kernels", *(f"memory_{key}" for key in MEMORY),
 )  # fmt: skip
 Rows = NDArray[np.intp]
 
@@ -53,6 +53,19 @@ class Table:
     """
 
     swept: Swept
+
+    def counted(self) -> Rows:
+        """The indexes of the rows that are not skipped."""
+        return np.flatnonzero(~self.swept.dead)
+
+    def reasons(self) -> list[dict[str, Any]]:
+        """Why rows are skipped, each reason with how many rows, the most frequent first."""
+        texts, codes = self.swept.reason_codes
+        found: dict[str, int] = {}
+        for text, rows in zip(texts, np.bincount(codes + 1, minlength=len(texts) + 1)[1:].tolist(), strict=True):
+            found[text] = found.get(text, 0) + rows  # a rule and a constructor may say the same
+        ranked = sorted(found.items(), key=lambda item: -item[1])
+        return [{"reason": text, "rows": rows} for text, rows in ranked if rows]
 
     def frames(self) -> Iterator[polars.DataFrame]:
         """The table in pieces, in the order of the rows."""
@@ -131,7 +144,7 @@ class Table:
         columns = ("scope", "name", "layers", *WORKLOAD, *NUMBERS, "incomplete")
         # Where all rows of a piece are skipped it has none of them.
         absent = {name: polars.lit(None, polars.Int64) for name in columns if name not in frame}
-        return frame.with_columns(**heads, **absent).select(*heads, *columns)
+        return frame.with_columns(**heads, **absent).with_columns(_intensity()).select(*heads, *columns)
 
     @cached_property
     def _heads(self) -> dict[str, polars.Series]:
@@ -152,6 +165,14 @@ class Table:
             "baseline_id": polars.concat([polars.Series([None], dtype=polars.String), ids]).gather(partners + 1),
             "skipped": _enum(reasons, texts),
         }
+
+
+def _intensity() -> polars.Expr:
+    """FLOPs of matrix products for each byte moved; null where nothing moves."""
+    import polars
+
+    flops, moved = (polars.col(name).cast(polars.Float64) for name in ("matmul_flops", "moved_bytes"))
+    return polars.when(moved > 0).then(flops / moved).alias(INTENSITY)
 
 
 def _told(varied: Varied[Any], places: NDArray[np.intp]) -> polars.Series:

@@ -9,6 +9,7 @@ from typing import Any
 
 from explorer.errors import MeasureError
 from explorer.latency.comparison import compare, ranked, ratio_of
+from explorer.latency.facts import EAGER
 from explorer.latency.ratio import Ratio
 from explorer.latency.raw import Failed, Lane, Process
 from explorer.latency.recipe import CLONE
@@ -106,16 +107,32 @@ class Measured:
             times = timing(self.processes, lane)
         except MeasureError as error:
             return {**untimed(str(error), lane.impl, lane.regime), **facts}
-        told = self._verdicts.get(lane)
         return {
             **times.to_dict(),
-            "verdict": told and told.word,
-            "reason": told and told.reason,
-            "ratio": told and told.ratio and self._ratio(told.ratio, lane),
+            **self._verdict(lane, facts),
+            "against_eager": self._against_eager(lane, facts),
             "rank": self._ranks.get(lane),
             "host_bound": None,
             **facts,
         }
+
+    def _verdict(self, lane: Lane, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """The verdict against the baseline; where the two do not compute the same, why there is none."""
+        told = self._verdicts.get(lane)
+        if told is None:
+            return {"verdict": None, "reason": None, "ratio": None}
+        closed = _closed(facts.get("gate")) or _closed(facts.get("parity"))
+        if closed:
+            return {"verdict": "unclear", "reason": closed, "ratio": None}
+        return {"verdict": told.word, "reason": told.reason, "ratio": told.ratio and self._ratio(told.ratio, lane)}
+
+    def _against_eager(self, lane: Lane, facts: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The ratio to the same candidate in eager mode, where both compute the same."""
+        eager = Lane(lane.candidate, EAGER, lane.regime)
+        if lane == eager or eager not in self._lanes or _closed(facts.get("parity")):
+            return None
+        ratio = ratio_of(self.processes, eager, lane)
+        return None if ratio is None else _shown(ratio)
 
     def _ratio(self, ratio: Ratio, lane: Lane) -> dict[str, Any]:
         return {**_shown(ratio), "baseline_id": self._base_of(lane)}
@@ -143,6 +160,11 @@ def untimed(reason: str, impl: str | None = None, regime: str | None = None, dev
     """An entry without times, and why there are none."""
     nothing = dict.fromkeys(("median_ms", "low_ms", "high_ms", "first_call_ms", "rounds", "verdict", "ratio", "rank"))
     return {"source": "measured", "device": device, "impl": impl, "regime": regime, **nothing, "reason": reason}
+
+
+def _closed(gate: Mapping[str, Any] | None) -> str | None:
+    """Why a gate lets no comparison through; None where it does, or where there is no gate."""
+    return None if gate is None or gate["ok"] else str(gate["reason"])
 
 
 def _shown(ratio: Ratio) -> dict[str, Any]:

@@ -38,12 +38,20 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The document that ``explorer run --format json`` prints, with every row."""
-        return self.excerpt(len(self.rows))
+        return {**self.head, "combinations": self.rows[:]}
 
     def excerpt(self, count: int) -> dict[str, Any]:
-        """The document with the first rows only; `excerpt` says so where there are more."""
-        part = {"excerpt": {"rows": count, "of": len(self.rows)}} if count < len(self.rows) else {}
-        return {**self.head, **part, "combinations": self.rows[:count]}
+        """The document; of many rows the first that are counted only, and `excerpt` says how many of how many.
+
+        Skipped rows are not among them: `skipped_reasons` tells of all.
+        """
+        if not self.many:
+            return self.to_dict()
+        assert self.table is not None, "many rows have a table"
+        alive = self.table.counted()
+        shown = [self.rows[int(index)] for index in alive[:count]]
+        part = {"excerpt": {"rows": len(shown), "of": len(alive)}} if len(shown) < len(alive) else {}
+        return {**self.head, **part, "combinations": shown}
 
     @property
     def failed(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -16,13 +17,13 @@ from explorer.blueprint.load import load
 from explorer.cost.counting import Workbench
 from explorer.cost.parts.observation import Observations
 from explorer.errors import UsageError
-from explorer.latency.device import resolve_device
-from explorer.latency.effort import effort_for
+from explorer.latency.store import Store
 from explorer.study.auditing import DEFAULT_ROWS, Audited, audited, spread
 from explorer.study.crosschecking import crosschecked, refuse_many
 from explorer.study.large import Table
-from explorer.study.measuring import measure_rows
+from explorer.study.measuring import ALL, Measuring, measure_rows
 from explorer.study.one_by_one import OneByOne, count_one_by_one
+from explorer.study.predicting import predict_rows, stale_notes, targets
 from explorer.study.result import MANY, Result
 from explorer.study.swept import Swept, sweep_rows
 
@@ -35,9 +36,13 @@ FEW = 24
 def run(
     blueprint: Blueprint | str | Path | Mapping[str, Any],
     *,
-    measure: bool = False,
+    measure: bool | str = False,
     effort: str = "default",
     device: str | None = None,
+    impls: Sequence[str] = ("eager",),
+    cache: str = "auto",
+    store: Path | None = None,
+    hardware: Sequence[str] = (),
     limit: int = DEFAULT_LIMIT,
     audit: int | None = None,
     crosscheck: bool = False,
@@ -46,39 +51,52 @@ def run(
 ) -> Result:
     """What every combination takes, and its latency where ``measure`` is set.
 
-    blueprint: loaded, or what ``load`` takes. device: where to measure; None: CUDA where there is one, else the CPU.
+    blueprint: loaded, or what ``load`` takes.
+    measure: False, True for all rows, or which: ``all``, ``parts``, ``pareto`` or a number (see ``Measuring``). effort:
+    ``quick``, ``default`` or ``publish``. device: where to measure; None: CUDA where there is one, else the CPU. impls:
+    ``eager``, ``compile``. cache: ``auto``, ``warm``, ``rotate``, ``flush``. store: a file that keeps what is measured;
+    a run that is repeated with it takes up where it stopped.
+    hardware: names of devices that latency is predicted for; ``local``: this one, as ``explorer calibrate`` found it.
     limit: most combinations. audit: rows that are traced as a whole and must show the numbers that were summed; None: a
     few, for some seconds. crosscheck: also run other counters on each block, seconds for each row. default_tokens: of a
     workload that writes none; None: as many as every row can take. on_progress: called with what is being done, how
     many of it are, and of how many.
 
-    Raises: UsageError (limit, device, audit, rows to cross-check), BlueprintError or RefusedError where no combination
-    is left.
+    Raises: UsageError (limit, audit, rows to cross-check, what belongs to measuring), BlueprintError or RefusedError
+    where no combination is left.
     """
     progress = on_progress or (lambda stage, done, total: None)
     # What is wrong with the options is told before the work, and without measuring too.
-    effort_for(effort)
-    if device is not None:
-        resolve_device(device)
+    kept = None if store is None else Store(store)
+    measuring = Measuring(ALL if measure is True else str(measure), effort, device, tuple(impls), cache, kept)
+    replace(measuring, rows=measuring.rows if measure else ALL).check()
     if audit is not None and audit < 0:
         raise UsageError(f"audit must be a number of rows, 0 or more, not {audit}")
     if not isinstance(blueprint, Blueprint):
         blueprint = load(blueprint)
+    predicted = targets(hardware, blueprint.registry, device)
     combinations = blueprint.combinations(limit)
     if crosscheck:
         refuse_many(len(combinations.places))
     bench = Workbench(Observations(blueprint.registry.cost_rules))
-    counted = _count(blueprint, combinations, default_tokens, bench, progress, one_by_one=measure)
+    counted = _count(blueprint, combinations, default_tokens, bench, progress, one_by_one=bool(measure))
     document = _document(blueprint, combinations, counted)
     document["audit"] = _audit(counted, audit, bench, progress)
     if isinstance(counted, Swept) and len(combinations.places) > MANY:
-        return Result(document, Rows(counted), Table(counted))
+        table = Table(counted)
+        document["skipped_reasons"] = table.reasons()
+        return Result(document, Rows(counted), table)
     rows = list(Rows(counted))
     if crosscheck:
         _crosscheck(rows, counted, bench, progress)
     if measure:
-        told = measure_rows(rows, combinations.rows, device=device, effort=effort, on_progress=progress)
-        document["environment"] |= told
+        told = measure_rows(rows, measuring, blueprint.registry.modules, progress)
+        document["environment"] |= told["environment"]
+        document["measurements"] = told["measurements"]
+    if predicted:
+        plans = {row.id: row.plan for row in combinations.rows if row.plan is not None}
+        predict_rows(rows, plans, predicted, bench.observations.rules, progress)
+        document["prediction_notes"] = stale_notes(predicted)
     return Result(document, rows)
 
 

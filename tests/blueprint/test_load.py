@@ -167,7 +167,7 @@ def test_what_is_not_there(folder, registry):
     write(folder.parent / "share" / "gpt2.yaml", SMALL)
     (folder / "empty").mkdir()
     for name, message in {
-        "lama.yaml": "^lama.yaml: no such file\n  did you mean 'llama.yaml'\\?\n  published: gpt2$",
+        "lama.yaml": "^lama.yaml: no such file\n  did you mean 'llama.yaml'\\?\n  published blueprints stand in ",
         "lama": "did you mean 'llama'\\?",
         "gpt": "did you mean 'gpt2'\\?",
         "no/such.yaml": "^no/such.yaml: no such file\n  there is no folder 'no'$",
@@ -177,6 +177,26 @@ def test_what_is_not_there(folder, registry):
     }.items():
         with pytest.raises(BlueprintError, match=message):
             load(name, registry=registry)
+
+
+NEAR = [  # what is written, what is suggested
+    ("mistrl", "'mistral-7b' or 'mixtral-8x7b'"),
+    ("lama3", "'llama-3-70b' or 'llama-3-8b'"),
+    ("Gpt2.yaml", "'gpt-2-xl'"),
+    ("bert", "'bert-base-uncased'"),
+    ("rmsnorm", None),
+]
+
+
+@pytest.mark.parametrize(("name", "meant"), NEAR)
+def test_published_names_that_begin_alike_are_suggested(folder, registry, name, meant):
+    for other in ("mistral-7b", "mixtral-8x7b", "llama-3-8b", "llama-3-70b", "gpt-2-xl", "bert-base-uncased"):
+        write(folder.parent / "share" / f"{other}.yaml", SMALL)
+    with pytest.raises(BlueprintError) as caught:
+        load(name, registry=registry)
+    guess = f"  did you mean {meant}?\n" if meant else ""
+    where = folder.parent / "share"
+    assert str(caught.value) == f"{name}: no such file\n{guess}  published blueprints stand in {where}"
 
 
 def test_problems_of_a_base_name_the_base(told):

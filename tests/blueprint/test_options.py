@@ -97,6 +97,20 @@ def test_the_yaml_of_a_value_is_as_strict_as_a_file(text):
     assert str(caught.value).startswith(f"--set {text}")
 
 
+UNCLOSED = [  # what is written, what is said behind it
+    ("attention={gqa:", "the text ends inside a list or mapping\n  close it with ] or }"),
+    ("norm='a", "the text ends inside a quoted text\n  close it with the quote that opens it"),
+    ("norm={a: 1}}", "the text goes on behind the end of its value\n  close each bracket once"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), UNCLOSED)
+def test_what_is_not_closed_is_said_in_words_and_without_a_column(text, said):
+    with pytest.raises(BlueprintError) as caught:
+        set_entry(text)
+    assert str(caught.value) == f"--set {text}: {said}"
+
+
 def test_problems_of_an_option_name_it(told):
     error = told("dim: 64\nheads: 4", sets=["norm=rmsnorm:epsilon=1", "heads=x"])
     assert error.startswith("--set norm=rmsnorm:epsilon=1: norm.epsilon: norm 'rmsnorm' has no parameter 'epsilon'")

@@ -157,9 +157,12 @@ BROKEN = [  # no YAML at all: what the message holds
     ("a: b: c", "f.yaml:1:5: a second key: value on one line"),
     ("a: @b", "f.yaml:1:4: found character '@' that cannot start any token\n  text that starts with this"),
     ("a:\n  b: 1\n c: 2", "the fields of one mapping start in the same column"),
-    ("a: 1\nb: [1,\n  2", "expected ',' or ']', but got '<stream end>'\n"
-        "  while parsing a flow sequence, which starts at f.yaml:2:4"),
-    ("a: 'b", "while scanning a quoted scalar, which starts at f.yaml:1:4"),
+    ("a: 1\nb: [1,\n  2", "f.yaml:3:4: the text ends inside a list or mapping\n  close it with ] or }\n"
+        "  it is opened at f.yaml:2:4"),
+    ("a: 'b", "the text ends inside a quoted text\n  close it with the quote that opens it\n"
+        "  it is opened at f.yaml:1:4"),
+    ("a: [, 1]", "f.yaml:1:5: a value is missing here"),
+    ("a: {b c: d: e}", "expected ',' or '}', but got ':'\n  values of a list or mapping stand between commas"),
     ("a: 1\nb: \x07", "f.yaml:2:4: the character U+0007 is not allowed in YAML"),
     ('a: "\\UFFFFFFFF"', "not valid YAML after this place"),
     ("%YAML 2.0\n---\na: 1", "found incompatible YAML document"),

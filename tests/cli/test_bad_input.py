@@ -72,6 +72,10 @@ OPTIONS = {
     "decode without context": (["--workload", "phase=decode"], ("context",)),
     "no value": (["--set", "dim"], ("PATH=VALUE",)),
     "unreached path": (["--set", "attention.kv_heads=2"], ("attention.kv_heads", "reaches nothing", "mha")),
+    "what an option sets": (
+        ["--set", "attention={gqa: {kv_heads: 2}}", "--set", "attention.kv_heads=3"],
+        ("--set attention.kv_heads=3: attention 'gqa:kv_heads=3': heads 4 must divide by kv_heads 3",),
+    ),
     "limit": (["--limit", "1", "--axis", "norm=rmsnorm,layernorm"], ("2", "--limit")),
     "resting everywhere": (["--axis", "attention.kv_heads=1,2"], ("kv_heads", "mha")),
     "plugin": (["-p", "no_such_module"], ("no_such_module",)),

@@ -100,3 +100,11 @@ def test_a_breakdown_is_shown_where_it_is_asked_for(explorer: Explorer, toy: Pat
     assert "| attention | 40,960 | 45.5% | " in rows
     assert "| feedforward | 49,152 | 54.5% | " in rows
     assert "| whole | 90,112 | 100.0% | " in rows
+
+
+@pytest.mark.parametrize("options", [["--breakdown"], ["--crosscheck"], ["--breakdown", "--crosscheck"]])
+def test_csv_says_what_it_does_not_show(explorer: Explorer, toy: Path, options: list[str]) -> None:
+    result = explorer("run", toy, "--audit", 0, "--format", "csv", *options)
+    assert result.stderr == f"note: --format csv does not show {' and '.join(options)}; table, md and json do\n"
+    assert result.exit_code == 0
+    assert explorer("run", toy, "--audit", 0, "--format", "json", *options).stderr == ""

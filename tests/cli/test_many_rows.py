@@ -13,6 +13,7 @@ import yaml
 from typer.testing import Result
 
 from explorer.cli.formats import SHOWN
+from explorer.report.markdown import escaped
 
 Explorer = Callable[..., Result]
 ROWS = 48
@@ -37,6 +38,22 @@ def test_tables_show_the_first_rows_and_say_so(explorer: Explorer, wide: Path) -
         text = explorer("run", wide, "--format", form, "--audit", 1).stdout
         assert f"{mark}shown: the first {SHOWN} of {ROWS} rows; --out DIR writes all as costs.parquet" in text
     assert len(re.findall(r"^\| \d+ \|", text, re.MULTILINE)) == SHOWN
+
+
+def test_reasons_of_all_rows_stand_below_the_first_ones(explorer: Explorer, wide: Path, tmp_path: Path) -> None:
+    """Half of the rows are skipped, and none of them takes the place of one that is counted."""
+    text = wide.read_text(encoding="utf-8").replace("seed: [", f"seed: [{', '.join(map(str, range(100, 134)))}, ")
+    wide.write_text(f"{text}skip: [{{attention: mha}}, {{norm: layernorm, seed: 5}}]\n", encoding="utf-8")
+    rows = 4 * (34 + ROWS // 4)
+    result = explorer("run", wide, "--audit", 0, "--out", tmp_path / "run", "--format", "md")
+    assert "  - skip: attention: mha (92 rows)\n  - skip: norm: layernorm, seed: 5 (1 row)\n" in result.stdout
+    counted = rows - 92 - 1
+    file = tmp_path / "run" / "costs.parquet"
+    assert f"- shown: the first {SHOWN} of {counted} rows; all are in {escaped(str(file))}\n" in result.stdout
+    assert f"- combinations: {rows} in the product, {counted} rows, 93 skipped\n" in result.stdout
+    assert len(re.findall(r"^\| \d+ \|", result.stdout, re.MULTILINE)) == SHOWN
+    head = json.loads((tmp_path / "run" / "study.json").read_text(encoding="utf-8"))
+    assert sum(one["rows"] for one in head["skipped_reasons"]) == head["counts"]["skipped"] == 93
 
 
 def test_json_and_csv_hold_every_row(explorer: Explorer, wide: Path) -> None:

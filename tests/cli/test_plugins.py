@@ -48,9 +48,24 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_list_shows_where_each_component_comes_from(explorer: Explorer) -> None:
     result = explorer("plugins", "list")
     assert result.exit_code == 0
-    (line,) = [line for line in result.stdout.splitlines() if line.split()[:2] == ["norm", "rmsnorm"]]
-    assert line.split()[2:4] == ["explorer_norms", "architecture-explorer"]
-    assert "location" in result.stdout
+    lines = result.stdout.splitlines()
+    assert ["norm", "rmsnorm", "explorer_norms"] in map(str.split, lines)
+    assert any(line.split()[:2] == ["explorer_norms", "architecture-explorer"] for line in lines)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 400])
+def test_list_is_as_wide_as_the_terminal(
+    explorer: Explorer, broken: None, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """A path alone may be longer, and stands below its package where it has no room."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = explorer("plugins", "list").stdout
+    (package,) = [package for package in load_registry().packages if package.name == "explorer_norms"]
+    paths = [line for line in text.splitlines() if line.startswith("  /")]
+    assert [line for line in text.splitlines() if len(line) > columns and line not in paths] == []
+    assert package.location in text
+    assert ("location" in text) is (columns == 400)
+    assert "ImportError: no module named numpyy" in " ".join(text.split())
 
 
 def test_list_shows_broken_packages_and_doubled_names(explorer: Explorer, broken: None) -> None:
@@ -143,5 +158,5 @@ def test_cost_rules_of_two_packages_are_a_warning(
     result = explorer("run", toy)
     assert result.exit_code == 0
     assert f"warning: {said}; uninstall all but one" in result.stderr
-    assert f"warning: {said}" in explorer("plugins", "list").stdout
+    assert f"warning: {said}" in " ".join(explorer("plugins", "list").stdout.split())
     assert said in " ".join(explorer("doctor").stdout.split())

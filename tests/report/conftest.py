@@ -25,7 +25,8 @@ def cost(workload: dict[str, Any], scope: str = "block", name: str = "block", **
         "kv_bytes_per_token_full_windows": 4096,
         "kv_cache_bytes": 8388608,
     }
-    unknown = dict.fromkeys(("elementwise_ops", "moved_bytes", "fused_bytes", "kernels", "memory"))
+    missing = ("elementwise_ops", "moved_bytes", "fused_bytes", "arithmetic_intensity", "kernels", "memory")
+    unknown = dict.fromkeys(missing)
     head = {"workload": workload, "scope": scope, "name": name}
     tail = {"incomplete": [], "notes": [], "latencies": [latency] if latency else [], "latency": latency}
     return {**head, **counted, **unknown, **tail, **changes}
@@ -123,6 +124,7 @@ def measured() -> dict[str, Any]:
     failure["reason"] = "out of memory while measuring"
     combinations[2]["costs"][0].update(latencies=[failure], latency=failure)
     combinations[2]["error"] = "block: out of memory while measuring"
+    combinations[1]["costs"][0]["latency"]["ratio"] = {"value": 1.27, "low": 1.25, "high": 1.305}
     return document(combinations, axes)
 
 

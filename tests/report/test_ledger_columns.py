@@ -9,6 +9,7 @@ from explorer.report.audit import audit_lines
 from explorer.report.breakdown import breakdowns
 from explorer.report.comparison import comparisons
 from explorer.report.json_text import json_text
+from explorer.report.markdown import markdown
 from explorer.report.terminal import terminal
 from explorer.report.units import share
 
@@ -61,6 +62,17 @@ def test_memory_stands_where_it_is_known(make: SimpleNamespace) -> None:
     assert headers(swapped_norm(make, memory=held))["peak memory"] == ("2.500 MB",) * 2
     train = headers(make.document([make.combination("x", {}, [make.cost(make.train, memory=held)])]))
     assert (train["saved for backward"], train["inference peak"]) == (("7",), ("3",))
+
+
+def test_memory_says_whose_kernels_it_is_of(make: SimpleNamespace) -> None:
+    held = dict.fromkeys(("weights", "gradients", "optimizer", "activations", "peak", "inference_peak"), 7)
+    train = make.document([make.combination("x", {}, [make.cost(make.train, memory=held)])])
+    for text in (terminal(train, width=200, color=False), markdown(train)):
+        assert "memory: as torch's eager kernels of a CPU hold it; on CUDA attention with dropout keeps no" in text
+    assert "kernels of a CPU" not in terminal(train, width=60, color=False), "no column of memory has room"
+    prefill = swapped_norm(make, memory=held)
+    assert "memory: as torch's eager kernels of a CPU hold it\n" in terminal(prefill, width=200, color=False)
+    assert "kernels of a CPU" not in terminal(swapped_norm(make), width=200, color=False)
 
 
 def test_a_breakdown_has_shares_and_the_whole(make: SimpleNamespace) -> None:

@@ -39,7 +39,7 @@ def test_measured_says_where_and_how(make: SimpleNamespace) -> None:
     assert found["failed"] == ("block: out of memory while measuring (多头注意力)",)
     assert "measured on NVIDIA H200 (eager, device)" in found["latency"][0]
     assert "threads 2" in found["environment"][0]
-    assert found["not steady"][0].endswith("(gqa)")
+    assert found["latency, with care"][0].endswith("(gqa)")
 
 
 def test_latency_of_each_block_of_an_uneven_stack(make: SimpleNamespace) -> None:

@@ -170,3 +170,28 @@ def test_chosen_rows_have_their_baselines(rows, which, count):
 def test_wrong_words_are_told_before_any_work(options, message):
     with pytest.raises(UsageError, match=message.replace("(", r"\(")):
         Measuring(**options).check()
+
+
+def gate(ok):
+    return {"with": "base", "error": 0.1, "bound": 0.01, "ok": ok, "reason": None if ok else "results differ by 0.1"}
+
+
+@pytest.mark.parametrize("fact", ["gate", "parity"])
+def test_no_speed_up_is_shown_on_a_failed_gate(fact):
+    def found(ok):
+        facts = {"other": {"eager": {fact: gate(ok)}}}
+        processes = [process(0, track("base", 1.0), track("other", 0.5), facts=facts)]
+        return Measured(processes, {"base": None, "other": "base"}, None).entries("other")[0]
+
+    assert found(True)["verdict"] == "faster"
+    assert (found(False)["verdict"], found(False)["ratio"]) == ("unclear", None)
+    assert found(False)["reason"] == "results differ by 0.1"
+
+
+@pytest.mark.parametrize(("ok", "value"), [(True, 0.5), (False, None)])
+def test_compiled_is_compared_with_eager_where_they_agree(ok, value):
+    facts = {"x": {"compile": {"parity": gate(ok)}}}
+    processes = [process(0, track("x", 1.0), track("x", 0.5, "compile"), facts=facts)]
+    eager, compiled = Measured(processes, {}, None).entries("x")
+    assert eager["against_eager"] is None
+    assert (compiled["against_eager"] and pytest.approx(compiled["against_eager"]["value"])) == value
