@@ -69,11 +69,14 @@ def sums_of_parts(document: Mapping[str, Any]) -> list[str]:
     found: Iterable[Mapping[str, Any]] = (
         entry["parts"] for entry in document.get("measurements") or () if entry.get("parts")
     )
-    return [
-        f"{part['block']}: sums of {part['pieces']} parts; against {plural(part['checked'], 'whole block')} off by "
-        f"{100 * part['median_error']:.1f}% (median), {100 * part['largest_error']:.1f}% at most"
-        for part in found
-    ]
+    return [f"{part['block']}: sums of {part['pieces']} parts; {_error(part)}" for part in found]
+
+
+def _error(part: Mapping[str, Any]) -> str:
+    if part["median_error"] is None:
+        return "no whole block was timed"
+    median, largest = 100 * part["median_error"], 100 * part["largest_error"]
+    return f"against {plural(part['checked'], 'whole block')} off by {median:.1f}% (median), {largest:.1f}% at most"
 
 
 def _protocol(entry: Latency) -> str:

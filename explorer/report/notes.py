@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from explorer.registry.words import written_text
-from explorer.report.audit import audit_lines
+from explorer.report.audit import audit_lines, confirmed
 from explorer.report.breakdown import BYTES_ARE, OPERATIONS_ARE, PARTS
 from explorer.report.columns import MEMORY
 from explorer.report.document import Combination, Document, skipped, survivors, workload_text, workloads
@@ -66,7 +66,7 @@ def notes(
         "latency, with care": [*document.get("prediction_notes", ()), *names.grouped(doubts(rows))],
         "environment": _environment(document["environment"]) if latencies(rows) else [],
         "left out": [f"{'; '.join(left_out)} (a wider terminal or --format md shows all)"] if left_out else [],
-        "audit": _audit(document.get("audit")),
+        "audit": confirmed(document.get("audit")),
     }
     return [Note(head, _cut(lines)) for head, lines in found.items() if lines]
 
@@ -139,19 +139,6 @@ def _excerpt(part: Mapping[str, Any] | None) -> list[str]:
         return []
     rest = f"all are in {part['file']}" if "file" in part else "--out DIR writes all as costs.parquet"
     return [printable(f"the first {part['rows']:,} of {plural(part['of'], 'row')}; {rest}")]
-
-
-def _audit(audit: Mapping[str, Any] | None) -> list[str]:
-    """What whole passes of some rows said; a failure has a note of its own."""
-    if audit is None or audit["mismatches"]:
-        return []
-    if not audit["planned"]:
-        return ["no row was traced as a whole (--audit 0)"]
-    done, planned = audit["rows"], plural(audit["planned"], "row")
-    if done == audit["planned"]:
-        return [f"{planned} traced as a whole, every number equal"]
-    equal = ", every number equal" if done else ""
-    return [f"{done} of {planned} traced as a whole{equal}; the rest would take longer (--audit {audit['planned']})"]
 
 
 def _baseline(rows: Sequence[Row], names: _Names, in_part: bool) -> list[str]:

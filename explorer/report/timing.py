@@ -18,16 +18,20 @@ PREDICTED = "predicted"
 
 @dataclass(frozen=True)
 class Lane:
-    """What entries of one column share: measured or predicted, where, in which implementation and regime."""
+    """What entries of one column share: measured or predicted, where, in which implementation and regime.
+
+    summed: "parts" for a sum of them.
+    """
 
     source: str
     device: str
     impl: str | None
     regime: str | None
+    summed: str | None = None
 
     @staticmethod
     def of(entry: Latency) -> "Lane":
-        return Lane(entry["source"], entry["device"], entry.get("impl"), entry.get("regime"))
+        return Lane(entry["source"], entry["device"], entry.get("impl"), entry.get("regime"), entry.get("of"))
 
     def entry(self, entries: Sequence[Latency]) -> Latency | None:
         """The first of the entries that belongs to this column."""
@@ -93,6 +97,8 @@ def _title(lane: Lane, among: Sequence[Lane], blocks: bool) -> str:
     alike = [other for other in among if other.source == lane.source]
     parts = [lane.device] if lane.source == PREDICTED else _telling(lane, alike, "device")
     parts += [*_telling(lane, alike, "impl"), *_telling(lane, alike, "regime")]
+    if lane.summed:
+        parts.append(f"sum of {lane.summed}")
     head = "predicted" if lane.source == PREDICTED else "latency"
     return f"{'block ' if blocks else ''}{head} ms{''.join(f', {part}' for part in parts)}"
 
@@ -108,6 +114,9 @@ def _measured(lane: Lane, rows: Sequence[Row], blocks: bool, title: str, *, comp
 
     tail = title.partition(" ms")[2]
     columns = [figures(title, rows, lambda row: _median(row, entry(row)), 1)]
+    if lane.summed:  # a sum has no rounds of its own
+        sums = change(f"Δ latency{tail}", rows, lambda row: _figure(entry(row), "median_ms"), 2)
+        return [*columns, sums] if compared else columns
     if compared:
         columns.append(figures(f"Δ latency{tail}", rows, lambda row: _ratio(row, entry(row)), 2))
     if any((entry(row) or {}).get("verdict") for row in rows):
@@ -120,10 +129,10 @@ def _predicted(lane: Lane, rows: Sequence[Row], blocks: bool, title: str, *, com
     def entry(row: Row) -> Latency | None:
         return lane.entry(_entries(row, blocks))
 
-    columns = [figures(title, rows, lambda row: _range(entry(row)), 4)]
+    columns = [figures(title, rows, lambda row: _range(entry(row)), 2)]
     if compared:
         tail = title.partition(" ms")[2]
-        columns.append(change(f"Δ predicted{tail}", rows, lambda row: _figure(entry(row), "median_ms"), 5))
+        columns.append(change(f"Δ predicted{tail}", rows, lambda row: _figure(entry(row), "median_ms"), 3))
     return columns
 
 

@@ -14,13 +14,16 @@ from explorer.latency.effort import effort_for
 from explorer.latency.implementation import checked
 from explorer.latency.job import job_for
 from explorer.latency.protocol import Progress
+from explorer.latency.recipe import Recipe
 from explorer.latency.store import Store
 from explorer.latency.temperature import MODES
 from explorer.latency.words import known
+from explorer.registry.registry import Registry
 from explorer.study.auditing import spread
 from explorer.study.comparisons import Comparison, Row, comparisons
-from explorer.study.measured import Measured, untimed
+from explorer.study.measured import Entry, Measured, untimed
 from explorer.study.pareto import pareto
+from explorer.study.parts import Parts, Summed
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -58,17 +61,20 @@ class Measuring:
 
 
 def measure_rows(
-    rows: Sequence[Row], measuring: Measuring, modules: Sequence[str], on_progress: OnProgress
+    rows: Sequence[Row], measuring: Measuring, registry: Registry, on_progress: OnProgress
 ) -> dict[str, Any]:
     """Fill in ``latencies`` of the block costs of the chosen rows, in place; returns environment and raw times.
 
     Blocks are measured, not whole models: a block is what combinations differ in. A row whose measurement fails keeps
-    its counts and gets the reason as ``error``. modules: plugin modules that worker processes load too.
+    its counts and gets the reason as ``error``. registry: its plugin modules are loaded in worker processes too.
 
     Raises: UsageError as `Measuring.check`; MeasureError where no process can be started.
     """
     chosen = chosen_rows([row for row in rows if row["skipped"] is None], measuring.rows)
-    raw = [fill(comparison, measuring, modules, on_progress) for comparison in comparisons(chosen)]
+    if measuring.rows == PARTS:
+        raw = [_fill_parts(Parts(one, registry), measuring, on_progress) for one in comparisons(chosen)]
+    else:
+        raw = [fill(one, measuring, registry.modules, on_progress) for one in comparisons(chosen)]
     return {"environment": measured_on(resolve_device(measuring.device)), "measurements": raw}
 
 
@@ -81,10 +87,24 @@ def fill(
     comparison: Comparison, measuring: Measuring, modules: Sequence[str], on_progress: OnProgress
 ) -> dict[str, Any]:
     """Measure one comparison, note the entries with its rows, and return all that they follow from."""
-    measured = _measure(comparison, measuring, modules, on_progress)
+    measured = _measure(comparison, comparison.recipes, measuring, modules, on_progress)
     for row, cost in comparison.places:
-        _note(row, cost, measured)
+        _note(row, cost, measured.entries(row["id"]), measured.reason(row["id"]))
     return {"block": comparison.block, "workload": comparison.workload.to_dict()} | measured.to_dict()
+
+
+def _fill_parts(parts: Parts, measuring: Measuring, on_progress: OnProgress) -> dict[str, Any]:
+    """Measure the pieces of a comparison and some whole blocks; note the sums, and beside them what is whole."""
+    comparison, whole = parts.comparison, parts.checked
+    measured = _measure(whole, parts.recipes, measuring, parts.registry.modules, on_progress)
+    summed = Summed(parts, measured)
+    checked = {row["id"] for row, _ in whole.places}
+    for row, cost in comparison.places:
+        sums = summed.entry(row["id"])
+        missing = sums[0]["reason"] if sums[0]["median_ms"] is None else None
+        _note(row, cost, [*sums, *(measured.entries(row["id"]) if row["id"] in checked else [])], missing)
+    about = {"block": comparison.block, "workload": comparison.workload.to_dict(), "parts": summed.to_dict()}
+    return about | measured.to_dict()
 
 
 def chosen_rows(rows: Sequence[Row], which: str) -> list[Row]:
@@ -99,9 +119,15 @@ def chosen_rows(rows: Sequence[Row], which: str) -> list[Row]:
     return [row for row in rows if row["id"] in chosen]
 
 
-def _measure(comparison: Comparison, measuring: Measuring, modules: Sequence[str], on_progress: OnProgress) -> Measured:
+def _measure(
+    comparison: Comparison,
+    recipes: Sequence[Recipe],
+    measuring: Measuring,
+    modules: Sequence[str],
+    on_progress: OnProgress,
+) -> Measured:
     job = job_for(
-        comparison.recipes,
+        recipes,
         baseline=comparison.control,
         device=measuring.device,
         effort=measuring.effort,
@@ -114,9 +140,7 @@ def _measure(comparison: Comparison, measuring: Measuring, modules: Sequence[str
     return Measured(found, comparison.baselines, comparison.control)
 
 
-def _note(row: Row, cost: dict[str, Any], measured: Measured) -> None:
-    entries = measured.entries(row["id"])
-    reason = measured.reason(row["id"])
+def _note(row: Row, cost: dict[str, Any], entries: list[Entry], reason: str | None) -> None:
     cost["latencies"] = entries or [untimed(reason or "it was not measured")]
     cost["latency"] = cost["latencies"][0]
     if reason and not row["error"]:

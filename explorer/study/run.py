@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -18,6 +19,7 @@ from explorer.cost.counting import Workbench
 from explorer.cost.parts.observation import Observations
 from explorer.errors import UsageError
 from explorer.latency.store import Store
+from explorer.registry.registry import CostRule
 from explorer.study.auditing import DEFAULT_ROWS, Audited, audited, spread
 from explorer.study.crosschecking import crosschecked, refuse_many
 from explorer.study.large import Table
@@ -78,34 +80,55 @@ def run(
     combinations = blueprint.combinations(limit)
     if crosscheck:
         refuse_many(len(combinations.places))
-    bench = Workbench(Observations(blueprint.registry.cost_rules))
-    counted = _count(blueprint, combinations, default_tokens, bench, progress, one_by_one=bool(measure))
+    rules = blueprint.registry.cost_rules
+    count = partial(_count, blueprint, combinations, default_tokens, progress, one_by_one=bool(measure))
+    counted, confirmed = _confirmed(count, rules, audit, progress)
     document = _document(blueprint, combinations, counted)
-    document["audit"] = _audit(counted, audit, bench, progress)
+    document["audit"] = confirmed
     if isinstance(counted, Swept) and len(combinations.places) > MANY:
         table = Table(counted)
         document["skipped_reasons"] = table.reasons()
         return Result(document, Rows(counted), table)
     rows = list(Rows(counted))
     if crosscheck:
-        _crosscheck(rows, counted, bench, progress)
+        _crosscheck(rows, counted, rules, progress)
     if measure:
-        told = measure_rows(rows, measuring, blueprint.registry.modules, progress)
+        told = measure_rows(rows, measuring, blueprint.registry, progress)
         document["environment"] |= told["environment"]
         document["measurements"] = told["measurements"]
     if predicted:
         plans = {row.id: row.plan for row in combinations.rows if row.plan is not None}
-        predict_rows(rows, plans, predicted, bench.observations.rules, progress)
+        predict_rows(rows, plans, predicted, rules, progress)
         document["prediction_notes"] = stale_notes(predicted)
     return Result(document, rows)
+
+
+def _confirmed(
+    count: Callable[[Workbench], OneByOne | Swept],
+    rules: Mapping[str, CostRule],
+    audit: int | None,
+    progress: OnProgress,
+) -> tuple[OneByOne | Swept, dict[str, Any]]:
+    """All rows, and what whole passes of some say of them.
+
+    Where those say something else, what looks alike is not: all is counted anew, and nothing is told by what looks
+    alike.
+    """
+    for exact in (False, True):
+        bench = Workbench(Observations(rules, exact))
+        counted = count(bench)
+        found = {**_audit(counted, audit, bench, progress), "anew": exact}
+        if not found["mismatches"]:
+            break
+    return counted, found
 
 
 def _count(
     blueprint: Blueprint,
     combinations: Combinations,
     tokens: int | None,
-    bench: Workbench,
     progress: OnProgress,
+    bench: Workbench,
     *,
     one_by_one: bool,
 ) -> OneByOne | Swept:
@@ -154,14 +177,14 @@ def _audit(counted: OneByOne | Swept, asked: int | None, bench: Workbench, progr
 
 
 def _crosscheck(
-    rows: Sequence[dict[str, Any]], counted: OneByOne | Swept, bench: Workbench, progress: OnProgress
+    rows: Sequence[dict[str, Any]], counted: OneByOne | Swept, rules: Mapping[str, CostRule], progress: OnProgress
 ) -> None:
     """Put into each row that lives what other counters print for its blocks."""
     for index, row in enumerate(rows):
         progress("running other counters", index, len(rows))
         one = counted.combinations.rows[index]
         if row["skipped"] is None and one.plan is not None:
-            row["crosscheck"] = crosschecked(one.plan, counted.counted(one, index), bench.observations.rules)
+            row["crosscheck"] = crosschecked(one.plan, counted.counted(one, index), rules)
     progress("running other counters", len(rows), len(rows))
 
 

@@ -2,7 +2,8 @@
 
     python -m tests.gpu.comparisons --out DIR [--sections tests,mha,...] [--device cuda] [--effort quick]
 
-Each section writes DIR/NAME.json when it is done, and is left out with a reason once the time is over. It needs torch,
+Each section runs in a process of its own, so that no other one holds the device while it measures; it writes
+DIR/NAME.json when it is done, and is left out with a reason once the time is over. It needs torch,
 pyyaml, pluggy, pydantic, typer, rich, numpy and scipy; the section `transformers` also needs transformers. With
 `--device cpu` it runs on small sizes, to try the script itself.
 """
@@ -102,11 +103,8 @@ def against_transformers(at: Machine) -> dict[str, Any]:
 
 def predicted(at: Machine) -> dict[str, Any]:
     """Twenty combinations measured and predicted, in time and in memory, after a calibration of this device."""
-    from explorer.prediction.calibrate import calibrate
-    from explorer.prediction.store import save
-
-    calibration = calibrate(at.device, dtypes=("bfloat16",))
-    save(calibration)
+    calibrating = [sys.executable, "-m", "explorer", "calibrate", "--device", at.device, "--dtype", "bfloat16"]
+    calibrated = subprocess.run(calibrating, capture_output=True, text=True, timeout=180, check=True)
     document = {
         "dim": 2048 // at.smaller,
         "heads": 16,
@@ -120,7 +118,7 @@ def predicted(at: Machine) -> dict[str, Any]:
             "attention": ["mha", {"gqa": {"kv_heads": 4}}, {"gqa": {"kv_heads": 1}}, "mla", "mha_naive"],
         },
     }
-    return {"calibration": calibration.to_dict(), "study": at.study(document, hardware=("local",))}
+    return {"calibration": calibrated.stdout, "study": at.study(document, hardware=("local",))}
 
 
 SECTIONS: Mapping[str, Callable[[Machine], dict[str, Any]]] = {
@@ -168,7 +166,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--effort", default="quick")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="no section begins after so many")
+    parser.add_argument("--alone", action="store_true", help="run the section in this process")
     options = parser.parse_args(arguments)
+    options.out = options.out.resolve()
     unknown = [name for name in options.sections.split(",") if name not in SECTIONS]
     if unknown:
         parser.error(f"there is no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")

@@ -1,0 +1,136 @@
+"""Parts measured in place of combinations: each distinct piece of a block once, summed for every row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from explorer.blueprint.load import load
+from explorer.errors import MeasureError
+from explorer.latency.piece_key import piece_key, pieces_of
+from explorer.latency.raw import Lane, Process
+from explorer.latency.recipe import Recipe
+from explorer.latency.timing import Timing, timing
+from explorer.registry.registry import Registry
+from explorer.study.auditing import spread
+from explorer.study.comparisons import Comparison
+from explorer.study.measured import Entry, Measured, untimed
+
+CHECKED = 4
+"""Rows whose whole block is measured beside the pieces, to see how far the sums are off."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The pieces of the rows of a comparison, and the rows whose whole block is measured too."""
+
+    comparison: Comparison
+    registry: Registry
+
+    @cached_property
+    def of_row(self) -> Mapping[str, tuple[str, ...]]:
+        """By the id of a row the keys of its pieces."""
+        return {key: tuple(piece.key for piece in pieces) for key, pieces in self._pieces.items()}
+
+    @cached_property
+    def checked(self) -> Comparison:
+        """Some rows, baselines first, whose whole blocks are in the same rounds."""
+        places = self.comparison.places
+        chosen = {places[index][0]["id"] for index in spread(CHECKED, len(places))}
+        if self.comparison.control is not None:
+            chosen.add(self.comparison.control)
+        return replace(self.comparison, places=tuple(place for place in places if place[0]["id"] in chosen))
+
+    @property
+    def recipes(self) -> tuple[Recipe, ...]:
+        """What is measured: each distinct piece, and the whole blocks."""
+        pieces = {piece.key: piece for pieces in self._pieces.values() for piece in pieces}
+        return (*pieces.values(), *self.checked.recipes)
+
+    @cached_property
+    def _pieces(self) -> dict[str, tuple[Recipe, ...]]:
+        return {recipe.key: self._taken_apart(recipe) for recipe in self.comparison.recipes}
+
+    def _taken_apart(self, recipe: Recipe) -> tuple[Recipe, ...]:
+        plan = load(recipe.document, registry=self.registry).plan()
+        names = {piece: piece_key(plan, recipe.block, piece, recipe.settled) for piece in pieces_of(plan, recipe.block)}
+        return tuple(replace(recipe, key=name, piece=piece, baseline=None) for piece, name in names.items())
+
+
+@dataclass(frozen=True)
+class Summed:
+    """The sums of a comparison's pieces. measured: what was found of pieces and whole blocks."""
+
+    parts: Parts
+    measured: Measured
+
+    def entry(self, row: str) -> list[Entry]:
+        """An entry for each implementation and regime in which all pieces of the row were timed."""
+        keys = self.parts.of_row[row]
+        ways = dict.fromkeys((lane.impl, lane.regime) for lane in self._timings if lane.candidate in keys)
+        sums = [self._sum(keys, *way) for way in ways]
+        found = [entry for entry in sums if entry is not None]
+        return found or [{**untimed(self._missing(keys)), "of": "parts"}]
+
+    @cached_property
+    def errors(self) -> list[float]:
+        """(sum - whole) / whole of each whole block, implementation and regime."""
+        found = []
+        for row, _ in self.parts.checked.places:
+            for entry in self.entry(row["id"]):
+                whole = self._timings.get(Lane(row["id"], entry["impl"], entry["regime"]))
+                if whole is not None and entry["median_ms"] is not None:
+                    found.append(entry["median_ms"] / whole.median_ms - 1)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """How many pieces there are, and how far their sums are from the whole blocks that were measured."""
+        distances = [abs(error) for error in self.errors]
+        return {
+            "block": self.parts.comparison.block,
+            "pieces": len({key for keys in self.parts.of_row.values() for key in keys}),
+            "checked": len(self.parts.checked.places),
+            "median_error": median(distances) if distances else None,
+            "largest_error": max(distances, default=None),
+            "errors": self.errors,
+        }
+
+    @cached_property
+    def _timings(self) -> dict[Lane, Timing]:
+        found: dict[Lane, Timing] = {}
+        for lane in _lanes(self.measured.processes):
+            try:
+                found[lane] = timing(self.measured.processes, lane)
+            except MeasureError:
+                continue  # no valid sample: `Measured` says so of whole blocks, `_missing` of pieces
+        return found
+
+    def _sum(self, keys: Sequence[str], impl: str, regime: str) -> Entry | None:
+        times = [self._timings.get(Lane(key, impl, regime)) for key in keys]
+        if None in times:
+            return None
+        known = [time for time in times if time is not None]
+        return {
+            **untimed("", impl, regime, known[0].device),
+            "of": "parts",
+            "median_ms": sum(time.median_ms for time in known),
+            "rounds": min(time.rounds for time in known),
+            "processes": known[0].processes,
+            "clean": min(time.clean for time in known),
+            "cache": known[0].cache,
+            "pieces": {key: time.median_ms for key, time in zip(keys, known, strict=True)},
+            "reason": None,
+        }
+
+    def _missing(self, keys: Sequence[str]) -> str:
+        """Which pieces were not timed, and why."""
+        reasons = {key: self.measured.reason(key) for key in keys}
+        told = [f"{key}: {reason}" for key, reason in reasons.items() if reason]
+        return "; ".join(told) or "its pieces were not timed in one implementation and regime"
+
+
+def _lanes(processes: Iterable[Process]) -> list[Lane]:
+    return list(dict.fromkeys(track.lane for process in processes for track in process.tracks))
