@@ -136,27 +136,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     at = Machine(options.device, options.effort, 1 if options.device.startswith("cuda") else 16)
     options.out.mkdir(parents=True, exist_ok=True)
+    names = options.sections.split(",")
+    if options.alone:
+        return _alone(names[0], at, options.out / f"{names[0]}.json")
     began, failed = time.monotonic(), False
-    for name in options.sections.split(","):
+    for name in names:
         left = options.seconds - (time.monotonic() - began)
-        found = _section(name, at) if left > 0 else {"skipped": f"{options.seconds:.0f} s were over"}
-        failed |= "error" in found or "skipped" in found
-        text = json.dumps({"section": name, "environment": environment(at.device), **found}, indent=1)
-        (options.out / f"{name}.json").write_text(text, encoding="utf-8")
-        print(
-            f"{name}: {found.get('error') or found.get('skipped') or 'done'}, {found.get('seconds', 0):.0f} s",
-            flush=True,
-        )
+        if left <= 0:
+            print(f"{name}: left out, {options.seconds:.0f} s were over", flush=True)
+        command = [sys.executable, "-m", "tests.gpu.comparisons", "--alone", "--sections", name]
+        command += ["--out", str(options.out), "--device", options.device, "--effort", options.effort]
+        failed |= left <= 0 or subprocess.run(command, cwd=ROOT, check=False).returncode != 0
     return int(failed)
 
 
-def _section(name: str, at: Machine) -> dict[str, Any]:
+def _alone(name: str, at: Machine, file: Path) -> int:
+    """One section in this process."""
     began = time.monotonic()
     try:
         found: dict[str, Any] = {"result": SECTIONS[name](at)}
-    except Exception as error:  # the next section may still say something
+    except Exception as error:  # the other sections may still say something
         found = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-    return {**found, "seconds": time.monotonic() - began}
+    seconds = time.monotonic() - began
+    told = {"section": name, "seconds": seconds, "environment": environment(at.device), **found}
+    file.write_text(json.dumps(told, indent=1), encoding="utf-8")
+    print(f"{name}: {found.get('error') or 'done'}, {seconds:.0f} s", flush=True)
+    return int("error" in found)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
