@@ -8,11 +8,11 @@ from typing import Any
 from explorer.blueprint.blueprint import Blueprint
 from explorer.blueprint.workload import Workload
 from explorer.errors import UsageError, did_you_mean
-from explorer.latency.device import resolve_device
 from explorer.study.comparing import compare, join
 from explorer.study.comparisons import Comparison, Cost, Row
-from explorer.study.measuring import Measuring, OnProgress, fill, measured_on
+from explorer.study.measuring import Measuring, measured_on
 from explorer.study.result import Result
+from explorer.study.sitting import OnProgress
 
 
 def versus(
@@ -35,11 +35,11 @@ def versus(
     for row in rows:
         if row["skipped"] is not None:
             raise UsageError(f"{row['label']} cannot be built: {row['skipped']}")
-    modules = tuple(dict.fromkeys([*one.registry.modules, *other.registry.modules]))
+    sitting = measuring.sitting(one.registry, other.registry, on_progress=on_progress)
     pairs = zip(*(_costs(row, block) for row in rows), strict=True)
     comparisons = [_comparison(rows, costs) for costs in pairs]
-    result.head["measurements"] = [fill(each, measuring, modules, on_progress) for each in comparisons]
-    result.head["environment"] |= measured_on(resolve_device(measuring.device))
+    result.head["measurements"] = [sitting.fill(each) for each in comparisons]
+    result.head["environment"] |= measured_on(measuring.device)
     return result
 
 

@@ -9,10 +9,12 @@ from explorer.blueprint.resolved import resolved
 from explorer.blueprint.workload import Workload
 from explorer.errors import UsageError
 from explorer.latency.raw import Failed, Lane, Process, Track
+from explorer.prediction.hardware_table import hardware_table
 from explorer.study.comparisons import comparisons
 from explorer.study.measured import Measured
 from explorer.study.measuring import Measuring, chosen_rows
 from explorer.study.pareto import pareto
+from explorer.study.possible import possible
 from explorer.study.run import run
 
 ROUNDS = 12
@@ -195,3 +197,17 @@ def test_compiled_is_compared_with_eager_where_they_agree(ok, value):
     eager, compiled = Measured(processes, {}, None).entries("x")
     assert eager["against_eager"] is None
     assert (compiled["against_eager"] and pytest.approx(compiled["against_eager"]["value"])) == value
+
+
+def test_a_time_beyond_the_peak_of_the_device_is_refused():
+    """Public case C1: the block of width 768 at 2,048 tokens is 41,875,931,136 FLOPs, 42 us at the very least here."""
+    table = hardware_table()
+    cost = {"matmul_flops": 41_875_931_136, "matmul_flops_exact": None, "workload": {"dtype": "bfloat16"}}
+    entry = {"source": "measured", "device": "NVIDIA H100 80GB HBM3", "impl": "eager", "regime": "throughput"}
+    (slow,) = possible([{**entry, "median_ms": 0.1}], cost, table)
+    assert slow["median_ms"] == 0.1
+    (fast,) = possible([{**entry, "median_ms": 0.03}], cost, table)
+    assert fast["median_ms"] is None
+    assert "more than the dense peak of h100-sxm, 989 TFLOP/s" in fast["reason"]
+    (elsewhere,) = possible([{**entry, "device": "a laptop", "median_ms": 0.03}], cost, table)
+    assert elsewhere["median_ms"] == 0.03

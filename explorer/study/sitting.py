@@ -1,0 +1,79 @@
+"""Comparisons measured one after the other in the same surroundings, each noted with its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from explorer.latency.crew import measure_job
+from explorer.latency.job import job_for
+from explorer.latency.protocol import Progress
+from explorer.latency.recipe import Recipe
+from explorer.latency.store import Store
+from explorer.prediction.hardware_table import HardwareTable
+from explorer.study.comparisons import Comparison, Cost, Row
+from explorer.study.measured import Entry, Measured, untimed
+from explorer.study.parts import Parts, Summed
+from explorer.study.possible import possible
+
+OnProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """What all comparisons of a run share. modules: plugins that workers load. table: of peaks that none can exceed."""
+
+    device: str | None
+    effort: str
+    impls: tuple[str, ...]
+    cache: str
+    store: Store | None
+    modules: tuple[str, ...]
+    table: HardwareTable
+    on_progress: OnProgress
+
+    def fill(self, comparison: Comparison) -> dict[str, Any]:
+        """Measure one comparison, note the entries with its rows, and return all that they follow from."""
+        measured = self._measure(comparison, comparison.recipes)
+        for row, cost in comparison.places:
+            self._note(row, cost, measured.entries(row["id"]), measured.reason(row["id"]))
+        return {"block": comparison.block, "workload": comparison.workload.to_dict()} | measured.to_dict()
+
+    def fill_parts(self, parts: Parts) -> dict[str, Any]:
+        """Measure the pieces of a comparison and some whole blocks; note the sums, and beside them what is whole."""
+        comparison, whole = parts.comparison, parts.checked
+        measured = self._measure(whole, parts.recipes)
+        summed = Summed(parts, measured)
+        checked = {row["id"] for row, _ in whole.places}
+        for row, cost in comparison.places:
+            sums = summed.entry(row["id"])
+            missing = sums[0]["reason"] if sums[0]["median_ms"] is None else None
+            self._note(row, cost, [*sums, *(measured.entries(row["id"]) if row["id"] in checked else [])], missing)
+        about = {"block": comparison.block, "workload": comparison.workload.to_dict(), "parts": summed.to_dict()}
+        return about | measured.to_dict()
+
+    def _measure(self, comparison: Comparison, recipes: Sequence[Recipe]) -> Measured:
+        job = job_for(
+            recipes,
+            baseline=comparison.control,
+            device=self.device,
+            effort=self.effort,
+            impls=self.impls,
+            cache=self.cache,
+            modules=self.modules,
+        )
+
+        def told(progress: Progress) -> None:
+            self.on_progress(f"{comparison.block}: {progress.stage}", progress.done, progress.total)
+
+        found = list(measure_job(job, store=self.store, on_progress=told))
+        return Measured(found, comparison.baselines, comparison.control)
+
+    def _note(self, row: Row, cost: Cost, entries: Sequence[Entry], reason: str | None) -> None:
+        found = possible(entries, cost, self.table) or [untimed(reason or "it was not measured")]
+        cost["latencies"], cost["latency"] = found, found[0]
+        if all(entry["median_ms"] is None for entry in found):
+            reason = reason or found[0]["reason"]
+        if reason and not row["error"]:
+            row["error"] = f"{cost['name']}: {reason}"
