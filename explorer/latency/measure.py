@@ -86,10 +86,11 @@ class _Bench:
 
 def _process(candidates: Sequence[Candidate], bench: _Bench, seed: int) -> Process:
     """Build, warm up, measure, look at what ran; in the end nothing keeps the memory of a candidate."""
+    surroundings = environment(bench.at.device)  # now: a candidate may change the threads behind our back
     lanes, failed = _warm_lanes(candidates, bench)
     before = clocks(bench.at.device)
     rounds = interleave(lanes, bench.effort, bench.rng, bench.guard, bench.on_progress)
-    surroundings = {**environment(bench.at.device), "clocks": {"before": before, "after": clocks(bench.at.device)}}
+    surroundings["clocks"] = {"before": before, "after": clocks(bench.at.device)}
     failed += [why.of(lane.candidate, lane.impl, lane.regime) for lane, why in rounds.failed.items()]
     found = {lane: lanes[lane] for lane in _in_order(lanes, candidates, bench)}
     tracks = tuple(_track(lane, warm, rounds, bench) for lane, warm in found.items())

@@ -48,12 +48,17 @@ def peak_of(build: Callable[[], Call], device: str) -> Peak:
 
 def _of_allocator(build: Callable[[], Call], module: Any, device: Any) -> Peak:
     """By the peak that the caching allocator of a device keeps."""
+
+    def settle() -> None:
+        gc.collect()
+        module.synchronize(device)
+        module.empty_cache()
+
     _touch(device)
-    gc.collect()
-    module.empty_cache()
+    settle()
     allocated, reserved = module.memory_allocated(device), module.memory_reserved(device)
     call = build()
-    module.synchronize(device)
+    settle()
     module.reset_peak_memory_stats(device)
     call()
     module.synchronize(device)

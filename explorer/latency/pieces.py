@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from explorer.assembly.block import Block
 from explorer.assembly.cache import Cache, CacheView
 from explorer.assembly.model import BlockModule
-from explorer.assembly.sublayer import Sublayer
+from explorer.assembly.position import Position
+from explorer.assembly.positions import acts_in_attention
+from explorer.assembly.sublayer import ParallelSublayers, Sublayer
 from explorer.latency.clock import Call
 from explorer.latency.runner import Forward, Step
 
@@ -37,22 +39,25 @@ def pieces(step: Step) -> dict[str, Piece]:
     branches = dict(_branches(block.block))
     seen = _Seen(step.phase)
     with ExitStack() as hooks:
-        for module in (block, *branches.values()):
+        for module in (block, *(branch for branch, _ in branches.values())):
             seen.watch(module, hooks)
         step.through(block)()
-    hollow = _with_stand_ins(block, {branch: _StandIn(seen.of[branch].output) for branch in branches.values()})
-    return {name: seen.piece(branch) for name, branch in branches.items()} | {CONNECTION: seen.piece(block, hollow)}
+    hollow = _with_stand_ins(block, {branch: _StandIn(seen.of[branch].output) for branch, _ in branches.values()})
+    found = {name: seen.piece(branch, branch, positions) for name, (branch, positions) in branches.items()}
+    return {**found, CONNECTION: seen.piece(block, hollow)}
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One step of a piece, as a `Step` of the runner. cache: of the whole block; rewind: to where the piece begins.
+    """One step of a piece, as a `Step` of the runner.
 
-    gradient: of the output, in training.
+    positions: of the stack, those that the module uses and does not own. cache: of the whole block; rewind: to where
+    the piece begins. gradient: of the output, in training.
     """
 
     phase: str
     module: nn.Module
+    positions: tuple[nn.Module, ...]
     inputs: tuple[Tensor | None, ...]
     options: Mapping[str, Any]
     cache: Cache | None
@@ -64,7 +69,8 @@ class Piece:
         """Bytes of its weights and of what it holds in the cache."""
         view = self.options.get("cache")
         held = view.held().total if isinstance(view, CacheView) else 0
-        return held + sum(tensor.nbytes for tensor in (*self.module.parameters(), *self.module.buffers()))
+        buffers = [buffer for owner in self._owners for buffer in owner.buffers()]
+        return held + sum(tensor.nbytes for tensor in (*self._parameters, *buffers))
 
     def through(self, forward: Forward) -> Call:
         """The call that runs the piece with `forward` in its module's place."""
@@ -86,13 +92,22 @@ class Piece:
     def copied(self) -> Piece:
         """The same piece with weights and a cache of its own."""
         self.rewind()
-        module, options, cache = self._shared_tensors((self.module, dict(self.options), self.cache))
+        tree = self.module, self.positions, dict(self.options), self.cache
+        module, positions, options, cache = self._shared_tensors(tree)
         rewind = self.rewind if cache is None else cache.timing_mark()
-        return Piece(self.phase, module, self.inputs, options, cache, rewind, self.gradient)
+        return Piece(self.phase, module, positions, self.inputs, options, cache, rewind, self.gradient)
+
+    @property
+    def _owners(self) -> tuple[nn.Module, ...]:
+        return self.module, *self.positions
+
+    @property
+    def _parameters(self) -> list[nn.Parameter]:
+        return [parameter for owner in self._owners for parameter in owner.parameters()]
 
     def _training(self, forward: Forward, gradient: Tensor) -> Call:
         given = [tensor for tensor in (*self.inputs, *self.options.values()) if isinstance(tensor, Tensor)]
-        leaves = [tensor for tensor in (*given, *self.module.parameters()) if tensor.requires_grad]
+        leaves = [tensor for tensor in (*given, *self._parameters) if tensor.requires_grad]
 
         @torch.enable_grad()
         def step() -> Tensor:
@@ -144,11 +159,11 @@ class _Seen:
         hooks.callback(before.remove)
         hooks.callback(after.remove)
 
-    def piece(self, module: nn.Module, hollow: nn.Module | None = None) -> Piece:
-        """hollow: what runs in the module's place."""
+    def piece(self, module: nn.Module, runs: nn.Module, positions: tuple[nn.Module, ...] = ()) -> Piece:
+        """runs: what is called as the module was; for positions see `Piece`."""
         call = self.of[module]
         inputs, options = tuple(map(_cut, call.inputs)), {name: _cut(given) for name, given in call.options.items()}
-        return Piece(self.phase, hollow or module, inputs, options, self.cache, call.rewind, call.gradient)
+        return Piece(self.phase, runs, positions, inputs, options, self.cache, call.rewind, call.gradient)
 
     def _before(self, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
         if isinstance(module, BlockModule):
@@ -169,12 +184,18 @@ def _cut(given: Any) -> Any:
     return given.detach().requires_grad_(given.requires_grad) if isinstance(given, Tensor) else given
 
 
-def _branches(block: Block) -> Iterator[tuple[str, nn.Module]]:
+def _branches(block: Block) -> Iterator[tuple[str, tuple[nn.Module, tuple[Position, ...]]]]:
+    """The sublayers by name, with the positions of the stack that act in each."""
     for name, part in block.named_children():
         if isinstance(part, Sublayer):
-            yield name, part.branch
+            yield name, (part.branch, _acting(part.positions))
         else:
-            yield from part.get_submodule("sublayers").named_children()
+            assert isinstance(part, ParallelSublayers), part
+            yield from ((inner, (branch, _acting(part.positions[inner]))) for inner, branch in part.sublayers.items())
+
+
+def _acting(positions: tuple[Position, ...]) -> tuple[Position, ...]:
+    return tuple(position for position in positions if acts_in_attention(type(position)))
 
 
 def _with_stand_ins(module: nn.Module, stand_ins: Mapping[nn.Module, nn.Module]) -> nn.Module:

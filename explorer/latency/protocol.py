@@ -29,7 +29,8 @@ _MOST_READINGS = 1_000
 class Progress:
     """What is about to be done, and to which lane or candidate: `done` of `total` steps of a stage are behind.
 
-    Stages: building, warming up, measuring, inspecting. In `measuring` the steps are clean rounds.
+    Stages: comparing (what is declared equal), building, warming up, measuring, inspecting. The steps of `measuring`
+    are clean rounds.
     """
 
     stage: str

@@ -12,8 +12,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from explorer.blueprint.plan import BlockPlan, ModelPlan, StackPlan
+from explorer.blueprint.plan import BlockPlan, ModelPlan
 from explorer.errors import MeasureError
+from explorer.latency.located import located
 from explorer.registry.chosen import Chosen
 
 
@@ -28,7 +29,7 @@ class Twin(Protocol):
 
 def declared_equal(plan: ModelPlan, label: str, other_plan: ModelPlan, other_label: str) -> bool:
     """Whether two blocks, of which each has a label in its plan, differ, and in declared pairs of components only."""
-    (stack, block), (other_stack, other_block) = _located(plan, label), _located(other_plan, other_label)
+    (stack, block), (other_stack, other_block) = located(plan, label), located(other_plan, other_label)
     names = [field.name for field in fields(BlockPlan) if field.name != "name"]
     pairs = [(getattr(block, name), getattr(other_block, name)) for name in names]
     pairs += [(stack.residual, other_stack.residual)]
@@ -69,12 +70,8 @@ def _outline(module: nn.Module) -> Any:
 
 
 def _own(module: nn.Module) -> dict[str, Tensor]:
-    return dict([*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)])
-
-
-def _located(plan: ModelPlan, label: str) -> tuple[StackPlan, BlockPlan]:
-    blocks = [(stack, block) for stack in plan.stacks for block in stack.blocks.values()]
-    return next((stack, block) for stack, block in blocks if stack.label(block.name) == label)
+    """What it saves: other buffers are made of its options, and tell where those differ."""
+    return {name: tensor for name, tensor in module.state_dict().items() if "." not in name}
 
 
 def _are_twins(one: Any, other: Any, block: BlockPlan) -> bool:

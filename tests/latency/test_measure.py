@@ -300,7 +300,8 @@ def test_a_candidate_that_disturbs_leaves_no_trace(time, effort):
         torch.set_grad_enabled(False)
 
     random_state, threads, python_state = torch.get_rng_state(), torch.get_num_threads(), random.getstate()
-    run([bare("a", lambda: disturb)], time, effort)
+    process = run([bare("a", lambda: disturb)], time, effort)
+    assert process.environment["threads"] == threads
     torch.testing.assert_close(torch.get_rng_state(), random_state)
     assert torch.get_num_threads() == threads
     assert torch.is_grad_enabled()
