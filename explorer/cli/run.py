@@ -193,12 +193,12 @@ def _write(folder: Path, result: "Result", blueprint: "Blueprint", request: Requ
 
 
 def _complain(result: "Result") -> None:
-    """A line for each number that an audit or another counter does not confirm."""
-    from explorer.report.audit import audit_lines
+    """What an audit or another counter does not confirm: the audit in one line, the rest stands in the result."""
+    from explorer.report.audit import audit_head
     from explorer.report.crosscheck import unexplained
 
     document = result.excerpt(SHOWN)
-    for line in audit_lines(document):
+    for line in audit_head(document):
         complain(f"audit: {line}")
     for line in unexplained(document):
         complain(f"cross-check: {line}")

@@ -132,9 +132,9 @@ class _Counter:
         held = self._layer(block, workload.dtype)
         if block.in_encoder and workload.source_is_cached:
             # The encoder does not run: what it made stands in the decoder's cache.
-            weights = weight_bytes(workload, held.by_dtype)
+            weights = weight_bytes(workload, held.stored)
             idle = Cost(workload, "block", block.label, Counts(), weights, KvBytes(0, 0, 0))
-            return replace(idle, memory=memory(workload, held.by_dtype, Need(0)))
+            return replace(idle, memory=memory(workload, held.stored, Need(0)))
         seen = observed.layers.get(block.label)
         if seen is None and observed.failure is None:
             seen = Seen(Counts(), 0, {})  # its layers hold no sublayer
@@ -181,7 +181,7 @@ class _Counter:
 def _cost(
     workload: Workload, scope: str, name: str, held: Holdings, observed: Observed, kv: KvBytes, block: Seen | None
 ) -> Cost:
-    seen, weights = block or observed.whole, weight_bytes(workload, held.by_dtype)
+    seen, weights = block or observed.whole, weight_bytes(workload, held.stored)
     if seen is None or observed.failure:
         return Cost(workload, scope, name, None, weights, kv, notes=(f"matmul_flops: {observed.failure}",))
     reason = seen.counts.exact_reason
@@ -203,4 +203,4 @@ def _with_memory(cost: Cost, held: Holdings, need: Need | None, needs: Needed) -
         return cost
     if need is None or needs.failure:
         return replace(cost, notes=(*cost.notes, f"memory: {needs.failure}"))
-    return replace(cost, memory=memory(cost.workload, held.by_dtype, need))
+    return replace(cost, memory=memory(cost.workload, held.stored, need))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
+from itertools import permutations
 from typing import Any
 
 from explorer.errors import MeasureError
+from explorer.latency.statistics import median
 from explorer.prediction.host import HostFit
 from explorer.prediction.rates import Rates
 
@@ -30,6 +32,14 @@ class HeldOut:
     largest: float
     ratio: float
     blocks: Mapping[str, tuple[float, float]]
+
+    @staticmethod
+    def of(blocks: Mapping[str, tuple[float, float]], groups: Iterable[Sequence[str]]) -> HeldOut:
+        """From measured and predicted milliseconds; groups: blocks that ran on one workload, whose ratios are told."""
+        factors = {name: predicted / measured for name, (measured, predicted) in blocks.items()}
+        errors = [abs(factor - 1) for factor in factors.values()]
+        ratios = [factors[one] / factors[other] for group in groups for one, other in permutations(group, 2)]
+        return HeldOut(median(errors), max(errors), max(ratios, default=1.0), dict(blocks))
 
     @property
     def fault(self) -> str | None:

@@ -110,9 +110,7 @@ def _defaults(tops: Mapping[str, Entry], problems: Problems) -> Defaults:
 def _register(registered: HardwareEntry, nodes: dict[str, tuple[Node, str]]) -> None:
     if registered.name in nodes:
         other = nodes[registered.name][1]
-        raise UsageError(
-            f"{registered}: {other} has '{registered.name}' too; rename it (a user's own file may override)"
-        )
+        raise UsageError(f"{registered}: {other} has '{registered.name}' too; only a user's own file may override it")
     try:
         nodes[registered.name] = node_of(dict(registered.entry), str(registered)), str(registered)
     except BlueprintError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +19,8 @@ WIDTH, HIDDEN, NARROW = 768, 3072, 64
 """Width and hidden width of the products that are timed, those of GPT-2 small, and a width of one head."""
 TOKENS = (1, 8, 64, 128, 512, 2048)
 """Rows of a product with weights: from one decoded token to a prefill."""
+SETS = 2
+"""Operands that a kernel takes in turn: in a block, too, they are not those of the call before."""
 TINY = 8
 """Elements of a call that is all overhead."""
 FRESH_FROM = 32 * MIB
@@ -40,6 +42,10 @@ class Draw:
         generator = torch.Generator(self.device).manual_seed(0)
         # Drawn in float32: not every device draws in every dtype.
         return torch.randn(shape, generator=generator, device=self.device).to(self.dtype)
+
+    def several(self, *shape: int) -> list[Tensor]:
+        """Operands of one shape to take in turn."""
+        return [self(*shape) for _ in range(SETS)]
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ def kernels(itemsize: int, most_weights: int) -> tuple[Kernel, ...]:
     """All of them for a dtype of so many bytes; most_weights: bytes that take all caches several times over."""
     return (
         *(_product(rows, WIDTH, HIDDEN, "weights", itemsize) for rows in TOKENS),
+        *(_product(rows, HIDDEN, WIDTH, "weights", itemsize) for rows in TOKENS[-2:]),
         _product(TOKENS[-1], WIDTH, NARROW, "narrow", itemsize),
         *(_footprint(size, itemsize) for size in _footprints(most_weights)),
         *(_between(*shape, itemsize) for shape in _PRODUCTS),
@@ -74,6 +81,11 @@ def kernels(itemsize: int, most_weights: int) -> tuple[Kernel, ...]:
         *_elementwise(itemsize),
         _copy(LARGE_BYTES, "fresh", itemsize),
     )
+
+
+def _in_turn(calls: Iterable[Call]) -> Call:
+    turn = itertools.cycle(tuple(calls))
+    return lambda: next(turn)()
 
 
 # Products -------------------------------------------------------------------------------------------------------------
@@ -85,10 +97,11 @@ def _product(rows: int, inner: int, outer: int, group: str, itemsize: int) -> Ke
     def build(draw: Draw) -> Call:
         import torch.nn.functional as F
 
-        return partial(F.linear, draw(rows, inner), draw(outer, inner))
+        weights = draw(outer, inner)
+        return _in_turn(partial(F.linear, x, weights) for x in draw.several(rows, inner))
 
     return Kernel(
-        f"{group} {rows}",
+        f"{group} {rows}x{inner}x{outer}",
         group,
         build,
         flops=2 * rows * inner * outer,
@@ -126,8 +139,11 @@ def _between(many: int, rows: int, inner: int, columns: int, itemsize: int) -> K
     """Two activations, as scores are."""
 
     def build(draw: Draw) -> Call:
-        left, right = draw(many, rows, inner), draw(many, columns, inner)
-        return lambda: left @ right.transpose(1, 2)
+        import torch
+
+        lefts, rights = draw.several(many, rows, inner), draw.several(many, columns, inner)
+        pairs = zip(lefts, rights, strict=True)
+        return _in_turn(partial(torch.matmul, left, right.transpose(1, 2)) for left, right in pairs)
 
     return Kernel(
         f"products {many}x{rows}",
@@ -141,19 +157,25 @@ def _between(many: int, rows: int, inner: int, columns: int, itemsize: int) -> K
 _PLAIN = ((1, 1, 128), (8, 1, 2048), (4, 16, 256), (1, 128, 128), (8, 256, 256), (1, 1024, 1024))
 _CAUSAL = ((4, 16, 256), (1, 128, 128), (8, 256, 256), (1, 1024, 1024), (1, 2048, 2048))
 """(batch, queries, keys) of attention in one kernel, 12 heads of 64."""
-_HEADS = 12
+_HEADS = WIDTH // NARROW
 
 
 def _attention(batch: int, queries: int, keys: int, *, causal: bool, itemsize: int) -> Kernel:
-    """scaled_dot_product_attention, its operands laid out as blocks lay them out: (B, T, heads, head_dim)."""
+    """Attention in one kernel: of parts of one product (B, T, 3 width), or over a cache (B, heads, S, head_dim)."""
 
     def build(draw: Draw) -> Call:
         import torch.nn.functional as F
 
-        def heads(tokens: int) -> Tensor:
-            return draw(batch, tokens, _HEADS, NARROW).transpose(1, 2)
+        def heads(x: Tensor) -> Tensor:
+            return x.unflatten(-1, (_HEADS, NARROW)).transpose(1, 2)
 
-        return partial(F.scaled_dot_product_attention, heads(queries), heads(keys), heads(keys), is_causal=causal)
+        def operands() -> Sequence[Tensor]:
+            if queries == keys:
+                return [heads(x) for x in draw(batch, queries, 3 * WIDTH).chunk(3, -1)]
+            return [heads(draw(batch, queries, WIDTH)), *(draw(batch, _HEADS, keys, NARROW) for _ in "kv")]
+
+        attend: Callable[..., object] = partial(F.scaled_dot_product_attention, is_causal=causal)
+        return _in_turn(partial(attend, *operands()) for _ in range(SETS))
 
     pairs = queries * (queries + 1) // 2 + queries * (keys - queries) if causal else queries * keys
     group = "causal" if causal else "attention"
@@ -225,7 +247,7 @@ def _on_rows(operator: _Operator, count: int, nbytes: int) -> Kernel:
     shape = (-1, min(count, WIDTH))
 
     def build(draw: Draw) -> Call:
-        return operator.call(draw, draw(count).view(shape))
+        return _in_turn(operator.call(draw, x.view(shape)) for x in draw.several(count))
 
     if count == TINY:
         return _tiny(operator.group, build)
@@ -238,6 +260,6 @@ def _copy(size: int, group: str, itemsize: int) -> Kernel:
     def build(draw: Draw) -> Call:
         import torch
 
-        return partial(torch.clone, draw(size // itemsize))
+        return _in_turn(partial(torch.clone, x) for x in draw.several(size // itemsize))
 
     return Kernel(f"{group} {size // MIB} MiB", group, build, activations=2 * size)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from explorer.blueprint.workload import Workload
 from explorer.cost.ledger.rows import Row
-from explorer.prediction.calibration import Calibration, OfDtype
+from explorer.prediction.calibration import Calibration
 from explorer.prediction.estimate import Reached, highest, likely, lowest
 from explorer.prediction.hardware import Hardware, Span
-from explorer.prediction.prediction import Prediction, Times, checked_regime
+from explorer.prediction.passes import pass_times
+from explorer.prediction.prediction import Prediction, checked_regime
 
 Target = Calibration | Hardware
 NOT_VALIDATED = "prediction not validated on this device"
@@ -88,7 +89,7 @@ def _calibrated(asked: _Asked, calibration: Calibration, regime: str) -> Predict
     basis += f"; held-out blocks off by {found.held_out.median:.1%} (median), {found.held_out.largest:.0%} at most"
     if asked.refusal:
         return Prediction(calibration.name, regime, basis, reason=asked.refusal)
-    times = _times(asked, found)
+    times = pass_times(asked.rows, asked.footprint, found.rates, found.host)
     ms, error = times.of(regime) / 1e3, found.held_out.median
     doubt = found.held_out.fault or asked.doubt
     return Prediction(
@@ -101,19 +102,6 @@ def _calibrated(asked: _Asked, calibration: Calibration, regime: str) -> Predict
         times.shares(regime),
         validated=doubt is None,
         reason=None if doubt is None else f"{NOT_VALIDATED}: {doubt}",
-    )
-
-
-def _times(asked: _Asked, found: OfDtype) -> Times:
-    rates = found.rates
-    kernels = [row for row in asked.rows if row.kernels]
-    splits = [rates.split(row, asked.footprint) for row in kernels]
-    return Times(
-        host=found.host.time(asked.rows, rates),
-        nodes=sum(rates.node(row) for row in kernels),
-        bandwidth=sum(split.bandwidth for split in splits),
-        math=sum(split.math for split in splits),
-        last=rates.node(kernels[-1]) + splits[-1].total if kernels else 0.0,
     )
 
 

@@ -53,7 +53,9 @@ class Rates:
         flops = row.matmul_flops if row.matmul_flops_exact is None else row.matmul_flops_exact
         fresh = row.written.total * self.fresh_ns / 1e3 if row.written.total > FRESH_FROM else 0.0
         if row.kind != "fused" and flops and row.read.weights:
-            split = self._with_weights(flops, row.read.weights, nbytes - row.read.weights, footprint)
+            # A bias is laid into the result before the product is added to it: one more pass over the result.
+            beside = nbytes - row.read.weights + row.written.total * bool(row.work.cheap)
+            split = self._with_weights(flops, row.read.weights, beside, footprint)
         elif flops:
             split = _under(self._roof(row), flops, nbytes)
         else:
@@ -219,6 +221,6 @@ def _fresh(net: _Net) -> float:
 def _beside(net: _Net) -> float:
     """Nanoseconds of a byte of activations: a wide and a narrow product differ in how many there are for each FLOP."""
     ((narrow, narrow_time),) = net.of("narrow")
-    wide, wide_time = max(net.of("weights"), key=lambda pair: pair[0].flops)
+    wide, wide_time = max(net.of("weights"), key=lambda pair: pair[0].flops)  # the first of two that are as large
     ratio = narrow.flops / wide.flops
     return max((narrow_time - ratio * wide_time) * 1e3 / (narrow.activations - ratio * wide.activations), 0.0)

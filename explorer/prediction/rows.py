@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -29,9 +30,10 @@ _OUTSIDE = ("enter", "leave")
 def rows_of(plan: ModelPlan, block: str, workload: Workload, rules: Rules) -> list[Row]:
     """The rows of one pass of a block as its cost counts them, in order; then one for each call of a module.
 
-    block: its name in reports. Views are there too: they cost time on the host. What enters and leaves the residual
-    stream belongs to the model. Calls of modules are rows of kind `call`. Empty where the block does not run: that of
-    an encoder whose output stands in a cache. rules: what plugins say of their own operators.
+    block: its name in reports. Views are there too: they cost time on the host. Calls of modules are rows of kind
+    `call`. What enters and leaves the residual stream belongs to the model. A prefill without a context fills no cache,
+    as measurements run it. Empty where the block does not run: that of an encoder whose output stands in a cache.
+    rules: what plugins say of their own operators.
 
     Raises: MeasureError where a block cannot be traced, for the reason; UsageError for a block that is not there;
     RefusedError and PluginError as counting does.
@@ -48,6 +50,8 @@ def rows_of(plan: ModelPlan, block: str, workload: Workload, rules: Rules) -> li
     with understood(block) as trouble:
         if not reason:
             step = step_of(subject, workload)
+            if workload.phase == "prefill" and workload.context == workload.tokens:
+                step = replace(step, held=None)
             trace = traced_whole(plan, named, subject.dtype, step, rules, _Calls(calls).labelled)
     reason = reason or trouble.reason
     if reason:

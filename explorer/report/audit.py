@@ -48,19 +48,11 @@ def confirmed(audit: Mapping[str, Any] | None) -> list[str]:
     done, planned = audit["rows"], audit["planned"]
     if not planned:
         return ["no row was traced as a whole (--audit 0)"]
+    rows, more = plural(planned, "row"), f"(--audit {planned})"
     if not done:
-        return [
-            f"0 of {plural(planned, 'row')} traced as a whole, it would take too long: no sum is confirmed {_more(planned)}"
-        ]
-    if done == planned:
-        lines = [f"{plural(planned, 'row')} traced as a whole; {CONFIRMED}"]
-    else:
-        lines = [f"{done:,} of {plural(planned, 'row')} traced as a whole {_more(planned)}; {CONFIRMED}"]
-    return [*lines, *([ANEW] if audit.get("anew") else [])]
-
-
-def _more(rows: int) -> str:
-    return f"(--audit {rows})"
+        return [f"0 of {rows} traced as a whole, it would take too long: no sum is confirmed {more}"]
+    traced = f"{rows} traced as a whole" if done == planned else f"{done:,} of {rows} traced as a whole {more}"
+    return [f"{traced}; {CONFIRMED}", *([ANEW] if audit.get("anew") else [])]
 
 
 def _without_layer(part: str) -> str:

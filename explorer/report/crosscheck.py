@@ -11,12 +11,13 @@ from explorer.report.grid import GAP, HANG, GridColumn, grid, wrap
 from explorer.report.markdown import escaped
 from explorer.report.naming import Namer, namer
 from explorer.report.terminal import BOLD, DIM, PLAIN
-from explorer.report.units import NOTHING, UNKNOWN, exact, printable
+from explorer.report.units import NOTHING, exact, printable
 
 RED = "\x1b[31m"
 PART = "· "
 TITLE = "cross-check · "
 UNEXPLAINED = "unexplained"
+NOT_CHECKED = "not checked"
 HEADS = {
     "matmul_flops": "matmul FLOPs, dense",
     "matmul_flops_exact": "matmul FLOPs, exact (visible pairs only)",
@@ -71,7 +72,7 @@ def unexplained(document: Document) -> list[str]:
         f"{_signed(tool['converted'] - tool['expected'])}"
         for entry in entries(document, namer(document))
         for tool in entry["tools"]
-        if not tool["explained"]
+        if tool["explained"] is False
     ]
 
 
@@ -99,12 +100,12 @@ def _columns(head: str, lines: Sequence[Line], width: int) -> list[GridColumn]:
 
 def _lines(tool: Tool) -> Iterator[Line]:
     """The tool, then the parts of its difference, which add up to it."""
-    yield Line(tool["tool"], _prints(tool), _signed(tool["gap"]), red=not tool["explained"])
+    yield Line(tool["tool"], _prints(tool), _signed(tool["gap"]), red=tool["explained"] is False)
     if tool["gap"] is None:
         return
     for reason in tool["reasons"]:
         yield Line(f"{PART}{printable(reason['name'])}", "", _signed(reason["amount"]))
-    if not tool["explained"]:
+    if tool["explained"] is False:
         yield Line(f"{PART}{UNEXPLAINED}", "", _signed(tool["converted"] - tool["expected"]), red=True)
 
 
@@ -144,7 +145,7 @@ def _ours(tools: Sequence[Tool]) -> Line:
 def _prints(tool: Tool) -> str:
     """ "7,247,757,312 MAC x 2"."""
     if tool["printed"] is None:
-        return UNKNOWN
+        return NOT_CHECKED
     times = f" x {tool['factor']}" if tool["factor"] != 1 else ""
     return f"{exact(tool['printed'])} {tool['unit']}{times}"
 

@@ -83,4 +83,4 @@ class Result:
 
 def _unexplained(row: Mapping[str, Any]) -> bool:
     """Whether a cross-check of a row shows a difference without a known reason."""
-    return any(not tool["explained"] for entry in row.get("crosscheck", ()) for tool in entry["tools"])
+    return any(tool["explained"] is False for entry in row.get("crosscheck", ()) for tool in entry["tools"])

@@ -44,7 +44,7 @@ def seed(options: argparse.Namespace) -> None:
         began = time.perf_counter()
         document = explorer.run(SEED, measure=True, effort=options.effort, device="cpu", audit=0).to_dict()
         naive, fused = (row["costs"][0]["latency"] for row in document["combinations"])
-        (control,) = document["measurements"][0]["control_ratios"]
+        control = next(iter(document["measurements"][0]["control_ratios"]), None)
         ratio = fused["ratio"]
         print(
             f"{repetition + 1}: naive {naive['median_ms']:.2f} ms, fused {fused['median_ms']:.2f} ms; "

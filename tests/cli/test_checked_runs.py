@@ -16,30 +16,37 @@ Explorer = Callable[..., Result]
 
 
 def test_an_audit_is_told_in_the_notes(explorer: Explorer, study: Path) -> None:
-    assert "audit: 4 rows traced as a whole, every number equal" in explorer("run", study).stdout
+    assert "audit: 4 rows traced as a whole; equal: parameters, bytes of weights" in explorer("run", study).stdout
     assert "- audit: 2 rows traced" in explorer("run", study, "--audit", 2, "--format", "md").stdout
     assert "audit: no row was traced as a whole (--audit 0)" in explorer("run", study, "--audit", 0).stdout
 
 
 def test_a_sum_that_is_no_whole_is_exit_1(explorer: Explorer, toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a kernel were launched in a whole pass that no part knows."""
-    real = auditing.trace_whole
+    real = auditing.run_whole
 
     def with_one_more(*given: Any) -> Any:
         found = real(*given)
-        part = next(part for part in found if part.endswith("attention.branch"))
-        return {**found, part: replace(found[part], kernels=found[part].kernels + 1)}
+        wrong = {
+            part: replace(counts, kernels=counts.kernels + 1)
+            for part, counts in found.parts.items()
+            if part.endswith("attention.branch")
+        }
+        return replace(found, parts={**found.parts, **wrong})
 
-    monkeypatch.setattr(auditing, "trace_whole", with_one_more)
+    monkeypatch.setattr(auditing, "run_whole", with_one_more)
     result = explorer("run", toy, "--audit", 1)
     assert result.exit_code == 1
-    first, line = (line for line in result.stderr.splitlines() if line.startswith("audit: "))
-    assert "1 number in 1 of 1 audited row: numbers are sums over parts" in first
-    assert "Do not use it" in first
-    assert "block.0.attention.branch: kernels 14 as a sum of parts, 15 in a pass of the whole" in line
-    assert "audit failed:" in result.stdout
-    (mismatch,) = json.loads(explorer("run", toy, "--format", "json").stdout)["audit"]["mismatches"]
-    assert (mismatch["number"], mismatch["whole"] - mismatch["summed"]) == ("kernels", 1)
+    (line,) = (line for line in result.stderr.splitlines() if line.startswith("audit: "))
+    assert "2 numbers in 1 of 1 audited row: numbers are sums over parts" in line
+    assert "Do not use it" in line
+    shown = " ".join(result.stdout.split())
+    assert "audit failed: 2 numbers in 1 of 1" in shown
+    assert shown.count("kernels 14 as a sum of parts, 15 in a pass of the whole; 1 more of this part") == 1
+    found = json.loads(explorer("run", toy, "--format", "json").stdout)["audit"]["mismatches"]
+    assert [(one["part"], one["number"], one["whole"] - one["summed"]) for one in found] == [
+        (f"block.{layer}.attention.branch", "kernels", 1) for layer in range(2)
+    ]
 
 
 def test_a_cross_check_stands_in_json_and_behind_the_tables(explorer: Explorer, toy: Path) -> None:

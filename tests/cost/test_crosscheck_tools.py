@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import explorer
 from explorer.blueprint.workload import Workload
-from explorer.cost.crosscheck import flop_counter, with_fvcore, with_torchinfo
+from explorer.cost.crosscheck import closed_form, flop_counter, with_fvcore, with_torchinfo
 from explorer.cost.crosscheck.calls import Calls
 from explorer.cost.crosscheck.check import crosscheck
 from explorer.cost.crosscheck.one_pass import OnePass, one_pass
@@ -27,6 +27,7 @@ from explorer.cost.ledger.rows import OpCost
 from explorer.cost.ledger.trace import Trace
 from explorer.registry.loading import load_registry
 from explorer.registry.registry import CostRule, Origin
+from explorer.report.crosscheck import terminal
 from tests.cost.crosschecked import (
     BLOCK,
     CPU,
@@ -213,16 +214,38 @@ def test_a_block_that_needs_values_is_not_run() -> None:
 
 
 def test_a_tool_that_fails_says_so_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with traceable():  # it warns while it is imported
+        from fvcore.nn import FlopCountAnalysis
+
     def fails(*args: Any) -> list[Tool]:
         raise AssertionError("a shape it does not expect")
 
-    monkeypatch.setattr(with_fvcore, "tools", fails)
+    monkeypatch.setattr(FlopCountAnalysis, "total", fails)
     check = checked(BLOCK, prefill(4))
     tool = told(check, FVCORE)
-    assert (tool.printed, tool.converted, tool.gap, tool.explained) == (None, None, None, True)
+    assert (tool.printed, tool.converted, tool.gap, tool.explained) == (None, None, None, None)
+    assert check.unexplained == ()
+    lines = terminal([check.to_dict()], width=80, color=False).splitlines()
+    assert ["fvcore", "not", "checked", "–"] in [line.split() for line in lines]
     assert tool.note is not None
     assert tool.note.startswith("fails on this block: AssertionError: a shape it does not expect")
     assert told(check, META).printed == told(check, META).ours
+
+
+@pytest.mark.parametrize("adapter", [flop_counter, with_fvcore, with_torchinfo, closed_form])
+def test_a_fault_of_our_own_is_not_taken_for_a_tools(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: Any) -> list[Tool]:
+        raise ZeroDivisionError("our own bug")
+
+    monkeypatch.setattr(adapter, "tools", fails)
+    with pytest.raises(ZeroDivisionError, match="our own bug"):
+        checked(BLOCK, prefill(4))
+
+
+def test_a_broken_assumption_inside_of_a_tools_run_is_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Calls, "operator")
+    with pytest.raises(AttributeError, match="'Calls' object has no attribute 'operator'"):
+        checked(BLOCK, prefill(4))
 
 
 def test_components_with_products_that_declare_nothing_are_named() -> None:

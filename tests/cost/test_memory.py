@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 
 import pytest
@@ -18,10 +17,11 @@ from explorer.cost.memory.fake import fake_cpu, fake_model
 from explorer.cost.memory.memory import Memory, Need, memory
 from explorer.cost.memory.saved import keeps_output
 from explorer.cost.parts.storages import Storages
+from explorer.cost.stored import Stored, parameters_of
 from tests.cost.components import COMPONENTS
 from tests.cost.in_a_row import Trained, forward_need, held
 
-PARAMETERS = {torch.bfloat16: 1000, torch.float32: 10}
+PARAMETERS = {Stored(torch.bfloat16): 1000, Stored(torch.float32): 10}
 NEED = Need(forward=7, cache=5, activations=100, recomputed=20, backward=3)
 
 
@@ -60,28 +60,24 @@ def small(fields=(), dtype="float32"):
     return build_model(plan, device="cpu", dtype=dtype)
 
 
-def counted(model):
-    counts = Counter()
-    for parameter in model.parameters():
-        counts[parameter.dtype] += parameter.numel()
-    return counts
-
-
 def state_bytes(optimizer):
     """Without the counters of steps, one for each parameter."""
     states = [value for state in optimizer.state.values() for name, value in state.items() if name != "step"]
     return sum(value.numel() * value.itemsize for value in states)
 
 
+@pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize(("dtype", "name"), [("float32", "adamw"), ("bfloat16", "adamw_bf16")])
-def test_torch_itself_holds_so_much_for_the_weights(dtype, name):
+def test_torch_itself_holds_so_much_for_the_weights(dtype, name, frozen):
     model = small({"residual": "mhc"}, dtype)  # some of its parameters stay float32
+    model.head.requires_grad_(not frozen)
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.zeros(1, 4, dtype=torch.int64)).sum().backward()
     optimizer.step()
-    expected = memory(Workload("train", dtype=dtype, optimizer=name).settled(), counted(model), Need(0))
+    expected = memory(Workload("train", dtype=dtype, optimizer=name).settled(), parameters_of(model), Need(0))
     assert expected.optimizer == state_bytes(optimizer)
-    assert expected.gradients == sum(p.grad.numel() * p.grad.itemsize for p in model.parameters())
+    assert expected.gradients == sum(p.grad.numel() * p.grad.itemsize for p in model.parameters() if p.requires_grad)
+    assert expected.weights == sum(p.numel() * p.itemsize for p in model.parameters())
 
 
 def test_a_master_copy_and_its_optimizer_hold_twelve_bytes():
@@ -91,7 +87,7 @@ def test_a_master_copy_and_its_optimizer_hold_twelve_bytes():
         copy.grad = torch.zeros_like(copy)
     optimizer = torch.optim.AdamW(master)
     optimizer.step()
-    expected = memory(Workload("train").settled(), counted(model), Need(0)).optimizer
+    expected = memory(Workload("train").settled(), parameters_of(model), Need(0)).optimizer
     assert expected == state_bytes(optimizer) + sum(copy.numel() * 4 for copy in master)
 
 
@@ -201,7 +197,7 @@ def test_the_peak_of_a_train_step_against_torchs_tracker(fields, dtype):
         ids = torch.empty(2, 128, dtype=torch.int64)
         trained = Trained(watch=True).run(model, ids)
         need = Need(0, activations=trained.sum.nbytes, backward=trained.backward)
-        expected = memory(workload, counted(model), need).peak
+        expected = memory(workload, parameters_of(model), need).peak
         freed, stay = (_tracked(fake_model(plan, dtype), ids, to_none=to_none) for to_none in (True, False))
     assert freed < expected
     # Less than what is tracked by the new gradient that stands beside the old one until it has been added.
@@ -231,7 +227,7 @@ def test_the_peak_of_inference_against_torchs_tracker(fields, dtype):
     with fake_cpu():
         model = fake_model(plan, dtype)
         ids = torch.empty(2, 128, dtype=torch.int64)
-        expected = memory(Workload(dtype=dtype).settled(), counted(model), Need(forward_need(model, ids)))
+        expected = memory(Workload(dtype=dtype).settled(), parameters_of(model), Need(forward_need(model, ids)))
         tracker = MemTracker()
         tracker.track_external(model, ids)
         with tracker, torch.no_grad():

@@ -20,7 +20,6 @@ from explorer.blueprint.load import load
 from explorer.blueprint.workload import Workload
 from explorer.cost.counting import Workbench, count, settle
 from explorer.cost.memory.fake import fake_block, fake_cpu, fake_model
-from explorer.cost.memory.footprint import Footprints
 from explorer.cost.memory.live import working_set
 from explorer.cost.memory.memory import Memory, Need
 from explorer.cost.memory.needs import needed
@@ -28,6 +27,7 @@ from explorer.cost.memory.saved import saved_by
 from explorer.cost.parts.lies import Lies
 from explorer.cost.parts.observing import observe
 from explorer.cost.parts.parts import cross_entropy
+from explorer.cost.parts.storages import Storages
 from explorer.cost.parts.subject import Subjects
 from explorer.errors import BlueprintError, RefusedError
 from explorer.registry.loading import load_registry
@@ -252,16 +252,23 @@ def test_what_needs_values_is_unknown_with_the_reason() -> None:
     assert cost.memory is None
 
 
-def test_a_row_is_not_lost_for_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: Footprints, entry: object) -> None:
-        raise ZeroDivisionError("no tensors today")
-
-    monkeypatch.setattr(Footprints, "of", fails)
-    for cost in count(load(SMALL).plan(), [Workload(tokens=3)]).costs:
+@pytest.mark.parametrize("phase", ["prefill", "train"])
+def test_a_row_is_not_lost_for_its_memory(phase: Any) -> None:
+    registry = load_registry((str(FIXTURES / "misleading_components.py"),))
+    plan = load({**SMALL, "feedforward": "only_meta"}, registry=registry).plan()
+    for cost in count(plan, [Workload(phase, tokens=3)]).costs:
         assert cost.memory is None
         assert cost.matmul_flops
         (note,) = cost.notes
-        assert note.startswith("memory: it cannot be run on tensors without values: ZeroDivisionError: no tensors")
+        assert note.startswith(
+            "memory: it cannot be run on tensors without values: ZeroDivisionError: no tensors today"
+        )
+
+
+def test_a_fault_of_our_own_is_not_taken_for_a_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Storages, "_meet")
+    with pytest.raises(AttributeError, match="_meet"):
+        count(load(SMALL).plan(), [Workload(tokens=3)])
 
 
 def test_where_new_tensors_lie() -> None:

@@ -57,6 +57,26 @@ def test_layers_that_are_alike_are_one_line() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_branches_lead_from_what_holds_to_what_is_held() -> None:
+    def node(name: str, *children: Node) -> Node:
+        return Node((name,), "M", 1, Counts(), children)
+
+    root = node("", node("a", node("b"), node("c", node("d"))), node("e", node("f")))
+    lines = tree_text("t", root, {"phase": "prefill", "batch": 1, **PREFILL}, width=80).splitlines()
+    shown = [line.partition("  1 ")[0].rstrip() for line in lines if "M  " in line]
+    assert shown == ["M", "├─a: M", "│ ├─b: M", "│ └─c: M", "│   └─d: M", "└─e: M", "  └─f: M"]
+
+
+def test_a_weight_that_is_read_from_outside_is_explained() -> None:
+    """The table of an untied head is a module that nobody calls; a tied one stands in the tree before."""
+    said = "0 beside parameters: a module that is not called"
+    for tied in (False, True):
+        blueprint = explorer.load({**SMALL, "workloads": [PREFILL], "tie_embeddings": tied})
+        root, workload = tree(blueprint.plan(), blueprint.workloads[0], {})
+        text = tree_text("small", root, workload.to_dict(), width=80)
+        assert (said in text) is not tied
+
+
 def test_a_linear_has_its_closed_form_and_its_parameters() -> None:
     blueprint = explorer.load({**SMALL, "workloads": [PREFILL]})
     root, _ = tree(blueprint.plan(), blueprint.workloads[0], {})

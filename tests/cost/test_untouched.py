@@ -96,8 +96,8 @@ def walked(module: nn.Module, phase: str) -> None:
 
 def audited(module: nn.Module, phase: str) -> None:
     plan, bench = explorer.load(BLUEPRINT).plan(), Workbench()
-    *_, cost = count(plan, [PHASES[phase]], bench=bench).costs
-    assert audit(cost, Subjects(plan).model("float32"), bench.observations) == []
+    counted = count(plan, [PHASES[phase]], bench=bench)
+    assert audit(counted.costs, counted.params, Subjects(plan).model("float32"), bench.observations) == []
 
 
 def crosschecked(module: nn.Module, phase: str) -> None:

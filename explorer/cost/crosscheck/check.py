@@ -18,8 +18,8 @@ from explorer.cost.crosscheck.ours import Ours, ours_of
 from explorer.cost.crosscheck.stage import Place, Stage
 from explorer.cost.crosscheck.tool import Tool
 from explorer.cost.memory.fake import fake_cpu
+from explorer.cost.parts.failures import CannotRun, foreign
 from explorer.errors import ExplorerError
-from explorer.registry.blame import told_briefly
 from explorer.registry.registry import CostRule
 
 
@@ -35,7 +35,7 @@ class CrossCheck:
     @property
     def unexplained(self) -> tuple[Tool, ...]:
         """Tools whose numbers do not follow from ours and the known reasons."""
-        return tuple(tool for tool in self.tools if not tool.explained)
+        return tuple(tool for tool in self.tools if tool.explained is False)
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON of a result."""
@@ -71,13 +71,14 @@ def crosscheck(
         return CrossCheck(name, workload, (), "the encoder does not run: the cache holds what the decoder reads of it")
     here = workload.of_source() if place.in_encoder else workload
     try:
-        stage = Stage(place, here, "meta")
-        run = one_pass(stage)
-        ours = ours_of(run, matmul_flops, exact, params, rules or {})
+        with foreign():
+            stage = Stage(place, here, "meta")
+            run = one_pass(stage)
+            ours = ours_of(run, matmul_flops, exact, params, rules or {})
     except ExplorerError as error:
         return CrossCheck(name, workload, (), str(error))
-    except Exception as error:
-        return CrossCheck(name, workload, (), f"the block cannot be run on meta: {told_briefly(error)}")
+    except CannotRun as error:
+        return CrossCheck(name, workload, (), f"the block cannot be run on meta: {error}")
     return CrossCheck(name, workload, tuple(_Tools(stage, run, ours).all()))
 
 
@@ -94,7 +95,8 @@ class _Tools:
 
     def _on_cpu(self) -> list[Tool]:
         with fake_cpu():
-            run = one_pass(Stage(self.stage.place, self.stage.workload, "cpu"))
+            with foreign():
+                run = one_pass(Stage(self.stage.place, self.stage.workload, "cpu"))
             return flop_counter.tools(flop_counter.CPU, run, self.ours)
 
     def _as_written(self) -> list[Tool]:
@@ -104,11 +106,12 @@ class _Tools:
         calls = Calls()
         try:
             with torch.inference_mode():
-                written = one_pass(stage)
-                with calls:
-                    out = written.forward()
+                with foreign():
+                    written = one_pass(stage)
+                    with calls:
+                        out = written.forward()
                 modules = self._run(_TORCHINFO, lambda: with_torchinfo.tools(written, calls, ours))
-        except Exception as error:
+        except CannotRun as error:
             return [self._failed(named, error) for named in (_FVCORE, _TORCHINFO, _PAPERS)]
         unread = calls.unread(out)
         # Positions are no part of the layer: the tracer takes their tables for constants, which have no gradient.
@@ -120,12 +123,12 @@ class _Tools:
         """What a tool says, or that it fails on this block: its own code, or torch's that it builds on."""
         try:
             return tool()
-        except Exception as error:
+        except CannotRun as error:
             return [self._failed(named, error)]
 
-    def _failed(self, named: Named, error: Exception) -> Tool:
+    def _failed(self, named: Named, error: CannotRun) -> Tool:
         name, unit, release = named
-        note = f"fails on this block: {told_briefly(error)}"
+        note = f"fails on this block: {error}"
         return Tool(name, release(), "matmul_flops", unit, 1, None, self.ours.matmul_flops, note=note)
 
 

@@ -16,6 +16,7 @@ from explorer.cost.crosscheck.lengths import Lengths, across, itself
 from explorer.cost.crosscheck.ours import Ours
 from explorer.cost.crosscheck.stage import Stage
 from explorer.cost.crosscheck.tool import Tool
+from explorer.cost.parts.failures import foreign
 from explorer.registry.chosen import Chosen
 
 NAME, VERSION = "closed form", ""
@@ -34,11 +35,15 @@ class DeclaresClosedForm(Protocol):
 
 
 def tools(stage: Stage, calls: Calls, ours: Ours) -> list[Tool]:
-    """With all pairs and with the visible ones. calls: of the forward of `stage.layer`, in inference mode."""
+    """With all pairs and with the visible ones. calls: of the forward of `stage.layer`, in inference mode.
+
+    Raises: CannotRun, where a component's own form fails.
+    """
     if missing := _undeclared(stage, calls):
         note = f"no closed form declared: {', '.join(missing)}"
         return [Tool(NAME, VERSION, "matmul_flops", "FLOP", 1, None, ours.matmul_flops, note=note)]
-    dense, exact = (_total(stage, exact=exact) for exact in (False, True))
+    with foreign():
+        dense, exact = (_total(stage, exact=exact) for exact in (False, True))
     found = [Tool(NAME, VERSION, "matmul_flops", "FLOP", 1, dense, ours.matmul_flops)]
     if ours.matmul_flops_exact is not None:
         found.append(Tool(NAME, VERSION, "matmul_flops_exact", "FLOP", 1, exact, ours.matmul_flops_exact))

@@ -14,6 +14,7 @@ from explorer.cost.crosscheck.formulas import ATTENTION_KERNELS
 from explorer.cost.crosscheck.one_pass import OnePass
 from explorer.cost.crosscheck.ours import Ours
 from explorer.cost.crosscheck.tool import Reason, Tool, summed
+from explorer.cost.parts.failures import foreign
 
 META, CPU = "FlopCounterMode, meta", "FlopCounterMode, CPU"
 VERSION = f"torch {torch.__version__}"
@@ -24,11 +25,14 @@ def tools(name: str, run: OnePass, ours: Ours) -> list[Tool]:
 
     name: META or CPU, the device that the tensors of the pass are of. torch's own attention module runs as it is
     written, not by its fast path, as it does for the ledger.
+
+    Raises: CannotRun.
     """
     counter = FlopCounterMode(display=False)
-    with Calls() as calls, counter:
-        run.all()
-    printed = counter.get_total_flops()
+    with foreign():
+        with Calls() as calls, counter:
+            run.all()
+        printed = counter.get_total_flops()
     found = list(_reasons(calls, run.train, ours))
     told = [Tool(name, VERSION, "matmul_flops", "FLOP", 1, printed, ours.matmul_flops, summed(found))]
     if name == META and ours.matmul_flops_exact is not None:

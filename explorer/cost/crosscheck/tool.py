@@ -55,9 +55,9 @@ class Tool:
         return None if self.converted is None or self.ours is None else self.converted - self.ours
 
     @property
-    def explained(self) -> bool:
-        """Whether the number follows from ours and the reasons, to the last digit; True where one is not known."""
-        return self.gap is None or self.converted == self.expected
+    def explained(self) -> bool | None:
+        """Whether the number follows from ours and the reasons, to the last digit; None: nothing was compared."""
+        return None if self.gap is None else self.converted == self.expected
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON of a result."""

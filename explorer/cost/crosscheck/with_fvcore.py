@@ -16,6 +16,7 @@ from explorer.cost.crosscheck.one_pass import OnePass
 from explorer.cost.crosscheck.ours import Ours
 from explorer.cost.crosscheck.tool import Reason, Tool, summed
 from explorer.cost.crosscheck.tracing import traceable
+from explorer.cost.parts.failures import foreign
 
 NAME, WITH_HANDLES = "fvcore", "fvcore, our handles"
 UNIT = "MAC"
@@ -24,9 +25,9 @@ UNIT = "MAC"
 def tools(run: OnePass, calls: Calls, unread: set[int], ours: Ours) -> list[Tool]:
     """Both numbers. calls: of the forward, in inference mode; unread: places of those whose results nobody reads.
 
-    Raises: what torch's tracer raises.
+    Raises: CannotRun, where torch's tracer fails.
     """
-    with traceable(), run.mode():
+    with foreign(), traceable(), run.mode():
         from fvcore.nn import FlopCountAnalysis  # type: ignore[import-untyped]
 
         def analysis() -> Any:

@@ -16,6 +16,7 @@ from explorer.cost.crosscheck.calls import Calls, ModuleCall
 from explorer.cost.crosscheck.one_pass import OnePass
 from explorer.cost.crosscheck.ours import Ours
 from explorer.cost.crosscheck.tool import Reason, Tool, summed
+from explorer.cost.parts.failures import foreign
 
 if TYPE_CHECKING:
     from torchinfo import ModelStatistics
@@ -24,7 +25,7 @@ NAME, UNIT = "torchinfo", "mult-add"
 
 
 def tools(run: OnePass, calls: Calls, ours: Ours) -> list[Tool]:
-    """Multiply-adds and parameters. calls: of the forward of the same module, in inference mode."""
+    """Multiply-adds and parameters. calls: of the forward of the same module, in inference mode. Raises: CannotRun."""
     found = _summary(run)
     macs, params = int(found.total_mult_adds), int(found.total_params)
     # Releases after 1.8.0 may multiply the weights of a Linear by all its rows: the rule that fits is the one it has.
@@ -43,7 +44,7 @@ def _summary(run: OnePass) -> ModelStatistics:
 
     mode = "train" if run.train else "eval"
     try:
-        with run.mode():
+        with foreign(), run.mode():
             return summary(run.module, input_data=list(run.inputs), mode=mode, verbose=0)
     finally:
         clear_cached_forward_pass()  # it would keep the module alive

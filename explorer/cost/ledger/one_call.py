@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -66,38 +66,73 @@ class _OneCall(torch.autograd.Function):
         given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         with call.ledger.pause():
             if all(tensor.is_meta for tensor in given):
-                ctx.inside, out = None, call.run(leaves)
+                inside, out = None, call.run(leaves)
             else:
-                ctx.inside, out = _really(call, leaves, ctx.needs_input_grad[1:])
+                inside, out = _really(call, leaves, ctx.needs_input_grad[1:])
         products, work = call.cost(out, leaves)
-        ctx.call, ctx.cost = call, (products, work)
         read, written = _touches(call.ledger, call.fused.reads(given)), _touches(call.ledger, [whole(out)])
         call.ledger.make([out], given)
         call.ledger.record(call.fused.name, call.fused.kind, products, work, Access(read, written))
-        ctx.read = written if call.fused.keeps_output else ()
+        ctx.back = _Back(call, inside, (products, work), written if call.fused.keeps_output else ())
         # Saved as the kernel would save them: under a checkpoint, reading them back is what recomputes the forward.
         ctx.save_for_backward(*(leaf if isinstance(leaf, Tensor) else None for leaf in leaves))
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        call: _Call = ctx.call
-        asked = ctx.needs_input_grad[1:]
-        with call.ledger.pause():
-            grads = [torch.empty_like(tensor) if needed else None for tensor, needed in zip(saved, asked, strict=True)]
-            if ctx.inside is not None:
-                ctx.inside.fill(grads, grad)
-        given = call.fused.reads([tensor for tensor in saved if tensor is not None])
+        run = _OneBackward.apply if torch.is_grad_enabled() else partial(_OneBackward.forward, None)
+        return None, *run(ctx.back, ctx.needs_input_grad[1:], grad, *ctx.saved_tensors)
+
+
+@dataclass(frozen=True)
+class _Back:
+    """What the backward of one call needs. inside: None on meta. result: as it is read again."""
+
+    call: _Call
+    inside: _Inside | None
+    cost: Cost
+    result: tuple[Touch, ...]
+
+
+class _OneBackward(torch.autograd.Function):
+    """The backward as one row. Where it is differentiated too, as by `create_graph`, that is one row without a rule."""
+
+    @staticmethod
+    def forward(ctx: Any, back: _Back, asked: Sequence[bool], grad: Tensor, *saved: Tensor | None) -> Any:
+        call, ledger = back.call, back.call.ledger
+        with ledger.pause():
+            grads = [like if needed else None for like, needed in zip(_like(saved), asked, strict=True)]
+            if back.inside is not None:
+                back.inside.fill(grads, grad)
         results = [tensor for tensor in grads if tensor is not None]
-        read = _touches(call.ledger, [*given, whole(grad)])
-        access = Access((*read, *ctx.read), _touches(call.ledger, map(whole, results)))
-        call.ledger.make(results)
-        products, work = ctx.cost
+        read = _touches(ledger, [*call.fused.reads([t for t in saved if t is not None]), whole(grad)])
+        access = Access((*read, *back.result), _touches(ledger, map(whole, results)))
+        ledger.make(results)
+        products, work = back.cost
         times = len(results) if call.fused.by_operand else 2
-        call.ledger.record(f"{call.fused.name}_backward", call.fused.kind, products.times(times), work * times, access)
-        return None, *grads
+        ledger.record(f"{call.fused.name}_backward", call.fused.kind, products.times(times), work * times, access)
+        if ctx is not None:
+            ctx.back = back
+            ctx.save_for_backward(grad, *saved)
+        return tuple(grads)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        call, ledger = ctx.back.call, ctx.back.call.ledger
+        if ctx.back.inside is not None:
+            raise NotImplementedError(f"a trace of tensors with values cannot differentiate {call.fused.name} twice")
+        saved, asked = ctx.saved_tensors, ctx.needs_input_grad[2:]
+        with ledger.pause():
+            found = [like if needed else None for like, needed in zip(_like(saved), asked, strict=True)]
+        given, results = ([t for t in some if t is not None] for some in ((*saved, *grads), found))
+        ledger.make(results)
+        access = Access(_touches(ledger, map(whole, given)), _touches(ledger, map(whole, results)))
+        ledger.record(f"{call.fused.name}_backward_backward", "unknown", access=access, counted=False)
+        return None, None, *found
+
+
+def _like(tensors: Iterable[Tensor | None]) -> list[Tensor | None]:
+    return [None if tensor is None else torch.empty_like(tensor) for tensor in tensors]
 
 
 def _touches(ledger: Ledger, shares: Iterable[Share]) -> tuple[Touch, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 from explorer.cost.memory.fake import on_fake_cpu
 from explorer.cost.memory.live import working_set
 from explorer.cost.memory.saved import Saved, saved_by
+from explorer.cost.parts.failures import foreign
 from explorer.cost.parts.lies import Lies
 from explorer.cost.parts.modes import in_mode
 from explorer.cost.parts.observation import Observation, as_found
@@ -46,7 +47,7 @@ class Footprints:
     _seen: dict[int, tuple[Observation, Footprint]] = field(default_factory=dict)
 
     def of(self, entry: Entry) -> Footprint:
-        """The footprint of one call. Raises: whatever its forward raises on tensors without values."""
+        """The footprint of one call. Raises: CannotRun, where its forward or backward fails without values."""
         seen = entry.observation
         if id(seen) not in self._seen:
             self._seen[id(seen)] = seen, _look(entry.part, seen)  # kept, so that no other observation gets its id
@@ -75,7 +76,8 @@ class _Run:
         self.seen = seen
         self.lies = seen.lies
         self.constants = set(map(address, part.constants))
-        self.view = as_found(part, seen.inputs, seen.step, device="cpu").views[0] if part.cached else None
+        with foreign():
+            self.view = as_found(part, seen.inputs, seen.step, device="cpu").views[0] if part.cached else None
 
     def inputs(self, *, grad: bool = True) -> Any:
         """Fresh ones."""
@@ -84,7 +86,8 @@ class _Run:
 
     def __call__(self, inputs: Any) -> Any:
         came = tensors_in(inputs)
-        out = self.part.call(inputs, self.view)
+        with foreign():
+            out = self.part.call(inputs, self.view)
         found, places = tensors_in(out), self.seen.places
         fresh = [found[places.index(len(came) + new)] for new in range(len(self.seen.fresh))]
         self.lies = Lies.of(fresh, came, self.constants)

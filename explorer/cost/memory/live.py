@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from explorer.cost.memory.saved import leaves
+from explorer.cost.parts.failures import foreign
 from explorer.cost.parts.storages import Storages
 from explorer.cost.parts.trees import Like, put_together, take_apart, tensors_in
 
@@ -22,6 +23,8 @@ def working_set(call: Callable[[Any], Any], inputs: Any, *, grad: bool = False) 
     for backward. Then the gradients of the outputs and of the inputs count, those of parameters do not.
 
     inputs: a tree of tensors, real ones or, inside `fake_cpu`, fake ones. Scratch memory inside a kernel is not seen.
+
+    Raises: whatever the call raises, CannotRun where its backward fails.
     """
     form, tensors = take_apart(leaves(inputs))
 
@@ -50,7 +53,8 @@ def _both_ways(run: Callable[[], Any], inputs: list[Tensor]) -> int:
         if end is not None:
             variables = _variables(end)
             with _no_gradients_yet(variables):
-                end.backward(torch.empty_like(end))
+                with foreign():
+                    end.backward(torch.empty_like(end))
                 of_weights = [variable.grad for variable in variables if id(variable) not in came]
                 apart = {storages.number(grad) for grad in of_weights if grad is not None}
     return max(storages.alive(apart)) - saved

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
 
 from explorer.assembly.construction import dtype_of
 from explorer.blueprint.workload import DTYPE_BYTES, STORED_BYTES, Workload
+from explorer.cost.stored import Parameters
 
 
 @dataclass(frozen=True)
 class Memory:
     """Bytes. Outside of training gradients, optimizer and activations are 0, and peak is inference_peak.
 
-    weights: parameters as they are stored. gradients: one for each of them. optimizer: its state. activations: kept
-    from forward to backward. peak: an upper bound for forward and backward, the optimizer's state in place.
+    weights: parameters as they are stored. gradients: one for each that is trained. optimizer: its state. activations:
+    kept from forward to backward. peak: an upper bound for forward and backward, the optimizer's state in place.
     inference_peak: of a forward without gradients.
     Buffers, scratch memory of kernels and of the optimizer's step, and what the allocator keeps aside are not in it.
     """
@@ -57,8 +56,8 @@ class Need:
         return self.activations + self.recomputed + self.backward
 
 
-def memory(workload: Workload, parameters: Mapping[torch.dtype, int], need: Need) -> Memory:
-    """The memory of one settled workload; parameters: how many distinct ones there are of each dtype."""
+def memory(workload: Workload, parameters: Parameters, need: Need) -> Memory:
+    """The memory of one settled workload."""
     weights = weight_bytes(workload, parameters)
     inference_peak = weights + need.inference
     if workload.phase != "train":
@@ -68,18 +67,18 @@ def memory(workload: Workload, parameters: Mapping[torch.dtype, int], need: Need
     return Memory(weights, gradients, optimizer, need.activations, peak, inference_peak)
 
 
-def weight_bytes(workload: Workload, parameters: Mapping[torch.dtype, int]) -> int:
+def weight_bytes(workload: Workload, parameters: Parameters) -> int:
     """Parameters of the workload's dtype stored as its `weight_dtype` says; others, as kept in float32, as they are."""
     return _each(workload, parameters, lambda stored: stored)
 
 
-def gradient_bytes(workload: Workload, parameters: Mapping[torch.dtype, int]) -> int:
+def gradient_bytes(workload: Workload, parameters: Parameters) -> int:
     """Gradients in the dtype of their weights; for 8-bit weights, which no backward knows, in that of the workload."""
-    return _each(workload, parameters, lambda stored: _computed(workload, stored))
+    return _each(workload, _trained(parameters), lambda stored: _computed(workload, stored))
 
 
-def optimizer_bytes(workload: Workload, parameters: Mapping[torch.dtype, int]) -> int:
-    """State of the workload's optimizer for all parameters; its step counters are left out.
+def optimizer_bytes(workload: Workload, parameters: Parameters) -> int:
+    """State of the workload's optimizer for all parameters that are trained; its step counters are left out.
 
     adamw: two moments in float32 or wider, and a float32 master copy of a narrower weight: 12 bytes for a parameter of
     16 bits, 8 for one of float32. adamw_bf16: two moments in the dtype of the gradient and no copy, as
@@ -92,13 +91,18 @@ def optimizer_bytes(workload: Workload, parameters: Mapping[torch.dtype, int]) -
 
     states = {"adamw": adamw, "adamw_bf16": lambda stored: 2 * _computed(workload, stored), "none": lambda stored: 0}
     assert workload.optimizer is not None, workload
-    return _each(workload, parameters, states[workload.optimizer])
+    return _each(workload, _trained(parameters), states[workload.optimizer])
 
 
-def _each(workload: Workload, parameters: Mapping[torch.dtype, int], per_parameter: Callable[[int], int]) -> int:
+def _trained(parameters: Parameters) -> Parameters:
+    return {stored: count for stored, count in parameters.items() if stored.trained}
+
+
+def _each(workload: Workload, parameters: Parameters, per_parameter: Callable[[int], int]) -> int:
     """Sum over all parameters of a number of bytes that follows from the size of the stored weight."""
     own, stored = dtype_of(workload.dtype), STORED_BYTES[workload.weight_dtype or workload.dtype]
-    return sum(count * per_parameter(stored if dtype == own else dtype.itemsize) for dtype, count in parameters.items())
+    sizes = ((stored if dtype == own else dtype.itemsize, count) for (dtype, _), count in parameters.items())
+    return sum(count * per_parameter(size) for size, count in sizes)
 
 
 def _computed(workload: Workload, stored: int) -> int:

@@ -13,9 +13,9 @@ from explorer.cost.memory.between import Between, last_reads, outside, waiting
 from explorer.cost.memory.footprint import Footprint, Footprints
 from explorer.cost.memory.holding import beside
 from explorer.cost.memory.memory import Need
+from explorer.cost.parts.failures import CannotRun
 from explorer.cost.parts.lies import Lies
 from explorer.cost.parts.tape import Entry
-from explorer.registry.blame import told_briefly
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Needed:
 def needed(entries: Sequence[Entry], footprints: Footprints, recompute: Recompute | None, *, whole: bool) -> Needed:
     """What a pass of these parts needs, and where `whole` is set all of them together.
 
-    recompute: None outside of training. Never raises: what can be counted may not run on tensors without values.
+    recompute: None outside of training. What can be counted may not run on tensors without values: that is a failure.
     """
     try:
         needs = _Needs(entries, footprints, recompute)
         layers = {block: needs.of(layer) for block, layer in last_layers(entries).items()}
         return Needed(needs.of(range(len(entries))) if whole else None, layers)
-    except Exception as error:
-        return Needed(failure=f"it cannot be run on tensors without values: {told_briefly(error)}")
+    except CannotRun as error:
+        return Needed(failure=f"it cannot be run on tensors without values: {error}")
 
 
 def last_layers(entries: Sequence[Entry]) -> dict[tuple[str, str], range]:
@@ -55,7 +55,7 @@ def last_layers(entries: Sequence[Entry]) -> dict[tuple[str, str], range]:
 class _Needs:
     """One pass. entries: its parts, in order. recompute: None outside of training.
 
-    Raises: whatever a forward raises on tensors without values.
+    Raises: CannotRun.
     """
 
     def __init__(self, entries: Sequence[Entry], footprints: Footprints, recompute: Recompute | None) -> None:

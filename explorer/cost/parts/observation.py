@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,15 @@ from explorer.cost.ledger.trace import Trace
 from explorer.cost.parts.lies import Lies
 from explorer.cost.parts.likeness import family, likeness
 from explorer.cost.parts.modes import in_mode
-from explorer.cost.parts.part import Inputs, Kind, Part, family_of
+from explorer.cost.parts.part import Inputs, Kind, Part
+from explorer.cost.parts.relatives import Last, Relatives, Unlike
 from explorer.cost.parts.storages import address
 from explorer.cost.parts.trees import Like, Tree, put_together, take_apart
 from explorer.cost.parts.watched import WatchedCache
 from explorer.registry.registry import CostRule
 
 META = torch.device("meta")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Backward:
-    """forward, counts: of the rows before and after the gradients arrive; a forward writes what its backward will read.
+    """counts: of all rows, those of the forward too, which writes what its backward will read.
 
     grads: for each tensor of the inputs the gradient it gets. weights: which of the part's weights get one.
     """
 
-    forward: Counts
     counts: Counts
     grads: tuple[Like | None, ...]
     weights: tuple[bool, ...]
@@ -89,8 +90,7 @@ class Observation:
 
     def total(self, grads: Grads | None) -> Counts:
         """Forward, and backward where gradients arrive."""
-        back = self.backward(grads or (None,) * len(self.fresh))
-        return back.forward + back.counts
+        return self.backward(grads or (None,) * len(self.fresh)).counts
 
     def backward(self, grads: Grads) -> Backward:
         """What runs backward when these gradients arrive."""
@@ -98,58 +98,73 @@ class Observation:
             self._backward[grads] = _Look(self.part, self.inputs, self.step, self.rules).run(grads)[1]
         return self._backward[grads]
 
+    def does_as(self, other: Observation) -> bool:
+        """Whether two parts did the same, as far as both were looked at."""
+        whole = (self.result, self.places, self.fresh, self.cache_bytes, self.lies)
+        both = self._backward.keys() & other._backward.keys()
+        alike = bool(both) and all(self._backward[grads] == other._backward[grads] for grads in both)
+        return alike and whole == (other.result, other.places, other.fresh, other.cache_bytes, other.lies)
+
 
 @dataclass
 class Observations:
     """All that was looked at so far; parts of different models, blocks and rows of a study share it.
 
-    rules: what plugins say of their own operators.
+    rules: what plugins say of their own operators. exact: nothing is told by what looks alike; every module is looked
+    at by itself.
     """
 
     rules: Rules = field(default_factory=dict)
+    exact: bool = False
     _seen: dict[Hashable, Observation] = field(default_factory=dict)
-    _alike: dict[Hashable, list[Observation]] = field(default_factory=dict)
     _kinds: dict[Hashable, Kind] = field(default_factory=dict)
     _families: dict[Hashable, int] = field(default_factory=dict)
     _kind_of: dict[int, tuple[nn.Module, Kind]] = field(default_factory=dict)
 
-    def of(self, part: Part, inputs: object, step: Step) -> tuple[Observation, list[Tensor]]:
-        """What a part does to a tree of inputs, and the tensors of that tree."""
+    def of(
+        self, part: Part, inputs: object, step: Step, relatives: Relatives | None = None
+    ) -> tuple[Observation, list[Tensor]]:
+        """What a part does to a tree of inputs, and the tensors of that tree.
+
+        relatives: what may tell of it without a look, see `sparingly`.
+        """
         tree, tensors = take_apart(inputs)
         likes = tuple(map(Like.of, tensors))
         key = part.key, tree, likes, step.train, (step.held, part.filling) if part.cached else None
-        if key not in self._seen:
-            self._seen[key] = self._look(part, key, (tree, likes), step)
-        return self._seen[key], tensors
+        seen = self._seen.get(key)
+        if seen is None:
+            told = None if relatives is None else relatives.known(part.role, key)
+            seen = self._seen[key] = told or _Look(part, (tree, likes), step, self.rules).run(None)[0]
+        if relatives is not None:
+            relatives.note(part.role, key, seen)
+        return seen, tensors
 
-    def _look(self, part: Part, key: tuple[Hashable, ...], inputs: Inputs, step: Step) -> Observation:
-        """Look at a part, unless two that differ from it in floating-point numbers only were seen to do the same."""
-        alike = self._alike.setdefault((family_of(part.key), *key[1:]), [])
-        if len(alike) >= 2 and all(_same(alike[0], other) for other in alike[1:]):
-            return alike[0]
-        seen, _ = _Look(part, inputs, step, self.rules).run(None)
-        alike.append(seen)
-        return seen
+    def sparingly(self, last: Last, run: Callable[[Relatives | None], R]) -> R:
+        """What `run` returns, which asks `of` about layers of blocks, without a look at those that others tell.
+
+        Where they tell something wrong it is run again, with a look at each.
+        """
+        if self.exact:
+            return run(None)
+        relatives = Relatives(last)
+        try:
+            return run(relatives)
+        except Unlike:
+            for key in relatives.borrowed:
+                del self._seen[key]
+            return run(None)
 
     def kind(self, module: nn.Module | None) -> Kind:
         """Equal for modules that do the same to inputs that are alike."""
         if module is None:
             return Kind(-1)
         if id(module) not in self._kind_of:
-            alike = likeness(module)
+            alike = id(module) if self.exact else likeness(module)
             if alike not in self._kinds:
                 relatives = self._families.setdefault(family(alike), len(self._families))
                 self._kinds[alike] = Kind(len(self._kinds), relatives)
             self._kind_of[id(module)] = module, self._kinds[alike]  # kept, so that no other module gets its id
         return self._kind_of[id(module)][1]
-
-
-def _same(one: Observation, other: Observation) -> bool:
-    """Whether two parts did the same, as far as both were looked at."""
-    whole = (one.result, one.places, one.fresh, one.cache_bytes, one.lies)
-    both = one._backward.keys() & other._backward.keys()
-    alike = all(one._backward[grads] == other._backward[grads] for grads in both)
-    return bool(both) and alike and whole == (other.result, other.places, other.fresh, other.cache_bytes, other.lies)
 
 
 @dataclass
@@ -194,14 +209,13 @@ class _Look:
         pairs = [(out, like.make()) for out, like in zip(outs, grads, strict=True) if like and out.grad_fn is not None]
         wanted = [tensor for tensor in (*tensors, *weights) if tensor.requires_grad]
         if not pairs or not wanted:
-            return Backward(trace.counts(backward=False), Counts(), (None,) * len(tensors), (False,) * len(weights))
+            return Backward(trace.counts(), (None,) * len(tensors), (False,) * len(weights))
         arrived, given = zip(*pairs, strict=True)
         found = torch.autograd.grad(arrived, wanted, given, allow_unused=True)
         trace.leaves([grad for grad in found if grad is not None])
         of = {id(tensor): grad for tensor, grad in zip(wanted, found, strict=True)}
         return Backward(
-            trace.counts(backward=False),
-            trace.counts(backward=True),
+            trace.counts(),
             tuple(None if (grad := of.get(id(tensor))) is None else Like.of(grad) for tensor in tensors),
             tuple(of.get(id(weight)) is not None for weight in weights),
         )

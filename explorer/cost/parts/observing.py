@@ -54,14 +54,24 @@ def observe(subject: Subject, workload: Workload, observations: Observations) ->
         return Observed(failure=reason)
     with understood(subject.label) as trouble:
         entries = walk(subject, step_of(subject, workload), observations).entries
-        layers: dict[tuple[str, str], dict[int, list[Entry]]] = {}
-        for entry in entries:
-            role = entry.part.role
-            if role.layer is not None:
-                layers.setdefault((role.stack, role.block), {}).setdefault(role.layer, []).append(entry)
-        blocks = {block_label(*block): _of_layers(list(of.values())) for block, of in layers.items()}
-        return Observed(_sum(entries), blocks, entries=entries)
+        blocks = {block: _of_layers(layers) for block, layers in _by_layer(entries).items()}
+        return Observed(summed(entries), blocks, entries=entries)
     return Observed(failure=trouble.reason)
+
+
+def last_layers(entries: Iterable[Entry]) -> dict[str, Sequence[Entry]]:
+    """The parts of the last layer of each block, by its label."""
+    return {block: layers[-1] for block, layers in _by_layer(entries).items()}
+
+
+def _by_layer(entries: Iterable[Entry]) -> dict[str, list[list[Entry]]]:
+    """The parts of each layer of each block, by the label of the block."""
+    layers: dict[tuple[str, str], dict[int, list[Entry]]] = {}
+    for entry in entries:
+        role = entry.part.role
+        if role.layer is not None:
+            layers.setdefault((role.stack, role.block), {}).setdefault(role.layer, []).append(entry)
+    return {block_label(*block): list(of.values()) for block, of in layers.items()}
 
 
 def step_of(subject: Subject, workload: Workload) -> Step:
@@ -91,10 +101,11 @@ def unseen(subject: Subject, workload: Workload) -> str | None:
 def _of_layers(layers: Sequence[Sequence[Entry]]) -> Seen:
     """The last layer, and how far the layers differ."""
     products = {sum(entry.matmul_flops for entry in layer) for layer in layers}
-    return _sum(layers[-1], (min(products), max(products)) if len(products) > 1 else None)
+    return summed(layers[-1], (min(products), max(products)) if len(products) > 1 else None)
 
 
-def _sum(entries: Iterable[Entry], spread: tuple[int, int] | None = None) -> Seen:
+def summed(entries: Iterable[Entry], spread: tuple[int, int] | None = None) -> Seen:
+    """The sums over some parts. spread: see `Seen`."""
     sums = _Sums()
     for entry in entries:
         sums.add(entry)

@@ -18,6 +18,7 @@ from explorer.assembly.stack import Stack
 from explorer.assembly.sublayer import ParallelSublayers, Sublayer
 from explorer.blueprint.plan import ModelPlan, StackPlan
 from explorer.cost.parts.workshop import Workshop
+from explorer.cost.stored import Parameters, Stored, parameters_of
 
 
 @dataclass(frozen=True)
@@ -157,16 +158,16 @@ class Holdings:
     @property
     def params(self) -> int:
         """Distinct parameters."""
-        return sum(self.by_dtype.values())
+        return sum(self.stored.values())
 
     @property
-    def by_dtype(self) -> dict[torch.dtype, int]:
-        """Distinct parameters of each dtype; one that a module holds twice counts once."""
-        found: Counter[torch.dtype] = Counter()
+    def stored(self) -> Parameters:
+        """Distinct parameters by how they are stored; one that a module holds twice counts once."""
+        found: Counter[Stored] = Counter()
         for module, times in self.modules:
-            for parameter in module.parameters():
-                found[parameter.dtype] += times * parameter.numel()
-        return dict(found)
+            for stored, count in parameters_of(module).items():
+                found[stored] += times * count
+        return found
 
     @property
     def repeated(self) -> int:

@@ -11,6 +11,7 @@ from torch import Tensor
 from explorer.cost.ledger.rows import Counts
 from explorer.cost.parts.observation import Backward, Grads, Observation, Observations, Step
 from explorer.cost.parts.part import Part
+from explorer.cost.parts.relatives import Relatives
 from explorer.cost.parts.trees import Like, put_together, tensors_in
 
 Joined = tuple["Like", "Like"]
@@ -45,15 +46,19 @@ class Entry:
 
 @dataclass
 class Tape:
-    """The calls of one pass. common: by id those parameters that several parts read, and so get several gradients."""
+    """The calls of one pass.
+
+    common: by id those parameters that several parts read, and so get several gradients. relatives: see `Observations`.
+    """
 
     observations: Observations
     common: Mapping[int, Tensor] = field(default_factory=dict)
+    relatives: Relatives | None = None
     entries: list[Entry] = field(default_factory=list)
 
     def call(self, part: Part, inputs: Any, step: Step) -> Any:
         """What the part returns: new tensors, or those of the inputs that it hands through."""
-        seen, tensors = self.observations.of(part, inputs, step)
+        seen, tensors = self.observations.of(part, inputs, step, self.relatives)
         fresh = [like.make() for like in seen.fresh]
         self.entries.append(Entry(part, seen, tensors, fresh))
         everything = [*tensors, *fresh]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from explorer.cost.parts.layers import Layers
 from explorer.cost.parts.observation import META, Observations, Step
 from explorer.cost.parts.part import Inputs, Role
 from explorer.cost.parts.parts import Parts
+from explorer.cost.parts.relatives import Relatives
 from explorer.cost.parts.subject import Subject
 from explorer.cost.parts.tape import Tape
 
@@ -28,7 +30,12 @@ def walk(subject: Subject, step: Step, observations: Observations) -> Tape:
 
     Raises: PluginError where a component breaks what its kind promises; whatever its forward raises.
     """
-    tape = Tape(observations, subject.common)
+    last = {(stack.name, name): layer for stack in subject.plan.stacks for layer, name in enumerate(stack.layers)}
+    return observations.sparingly(last, partial(_walked, subject, step, observations))
+
+
+def _walked(subject: Subject, step: Step, observations: Observations, relatives: Relatives | None) -> Tape:
+    tape = Tape(observations, subject.common, relatives)
     walker = _Walker(subject, step, tape, _fillings(subject, step, observations))
     with torch.set_grad_enabled(step.train):
         out = walker.model(subject.module) if isinstance(subject.module, Model) else walker.block(subject.module)

@@ -45,7 +45,27 @@ def trace_whole(
     Forward and backward together; "" holds what stands between parts: dropout, additions of gradients, the loss.
     For the rest see `traced_whole`.
     """
-    trace = traced_whole(plan, block, dtype, step, rules, labelled)
+    return _by_part(traced_whole(plan, block, dtype, step, rules, labelled))
+
+
+@dataclass(frozen=True)
+class Whole:
+    """One pass of the whole. parts: its costs by part, as `trace_whole` has them. cache_bytes: held after it."""
+
+    module: Model | BlockModule
+    parts: Mapping[str, Counts]
+    cache_bytes: int
+
+
+def run_whole(plan: ModelPlan, block: BlockName | None, dtype: torch.dtype, step: Step, rules: Rules) -> Whole:
+    """One pass of a model, or of a block alone, that is built as users build it. rules: see `traced_whole`."""
+    call = WholeCall.of(plan, block, dtype, step)
+    cache = call.filled()
+    trace = _traced(call, cache, rules, labelled_by_part)
+    return Whole(call.module, _by_part(trace), 0 if cache is None else cache.nbytes())
+
+
+def _by_part(trace: Trace) -> dict[str, Counts]:
     found: dict[str, Counts] = {}
     for (part, _), counts in trace.counts_by_part().items():
         found[part] = found.get(part, Counts()) + counts
@@ -65,13 +85,16 @@ def traced_whole(
     rules: what plugins say of their own operators. labelled: other labels than those of parts.
     """
     call = WholeCall.of(plan, block, dtype, step)
-    call.module.train(step.train)
-    cache = call.filled()
+    return _traced(call, call.filled(), rules, labelled or labelled_by_part)
+
+
+def _traced(call: WholeCall, cache: WatchedCache | None, rules: Rules, labelled: Labelled) -> Trace:
+    step = call.step
     given, source = call.inputs(step.tokens, step.source, step.train)
     constants = [*call.module.parameters(), *call.module.buffers()]
     kept: Set[int] = frozenset() if cache is None else cache.storages
     trace = Trace(weights=constants, cache=kept, rules=rules)
-    with torch.set_grad_enabled(step.train), trace, (labelled or labelled_by_part)(call, trace):
+    with torch.set_grad_enabled(step.train), trace, labelled(call, trace):
         out = call.run(given, source, cache)
         if step.train:
             _backward(call.module, given, source, out, trace)
@@ -98,10 +121,12 @@ class WholeCall:
 
     @staticmethod
     def of(plan: ModelPlan, block: BlockName | None, dtype: torch.dtype, step: Step) -> WholeCall:
+        """The module is built, and in the mode of the step."""
         if block is None:
-            return WholeCall(build_model(plan, device="meta", dtype=dtype), plan, plan.stacks, dtype, step)
+            model = build_model(plan, device="meta", dtype=dtype)
+            return WholeCall(model.train(step.train), plan, plan.stacks, dtype, step)
         module = build_block(plan, block.label, device="meta", dtype=dtype)
-        return WholeCall(module, plan, (replace(block.stack, layers=(block.name,)),), dtype, step)
+        return WholeCall(module.train(step.train), plan, (replace(block.stack, layers=(block.name,)),), dtype, step)
 
     def run(self, given: Tensor, source: Tensor | None, cache: Cache | None) -> Any:
         if isinstance(self.module, Model):

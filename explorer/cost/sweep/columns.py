@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import partial, reduce
@@ -10,7 +10,6 @@ from math import lcm
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from explorer.blueprint.varied import Places, Varied
@@ -19,6 +18,7 @@ from explorer.cost.costs import incomplete_text
 from explorer.cost.growth import Rate
 from explorer.cost.ledger.rows import Counts
 from explorer.cost.memory.memory import Memory, Need, gradient_bytes, optimizer_bytes, weight_bytes
+from explorer.cost.stored import Parameters
 from explorer.cost.sweep.passes import Passed
 from explorer.cost.sweep.results import Results
 from explorer.cost.sweep.structure import Structure
@@ -161,11 +161,11 @@ def _sum_counts(amounts: Sequence[Amount]) -> Counts:
     return sum((amount.counts for amount in amounts), Counts())
 
 
-_PerSize = Callable[[Workload, Mapping[torch.dtype, int]], int]
+_PerSize = Callable[[Workload, Parameters], int]
 
 
 def _held(workload: Workload, of: _PerSize, size: Size) -> int:
-    return of(workload, size.by_dtype)
+    return of(workload, size.stored)
 
 
 def _held_by(workload: Workload) -> tuple[_PerSize, ...]:
@@ -175,7 +175,7 @@ def _held_by(workload: Workload) -> tuple[_PerSize, ...]:
     return weight_bytes, _nothing, _nothing
 
 
-def _nothing(workload: Workload, parameters: Mapping[torch.dtype, int]) -> int:
+def _nothing(workload: Workload, parameters: Parameters) -> int:
     return 0
 
 

@@ -17,6 +17,7 @@ from explorer.assembly.sites import Sites
 from explorer.blueprint.plan import ModelPlan, StackPlan, block_label
 from explorer.cost.parts.observation import Grads, Observation, Step
 from explorer.cost.parts.part import Role
+from explorer.cost.parts.relatives import Last
 from explorer.cost.parts.tape import Entry
 from explorer.cost.parts.trees import Like, Tree
 from explorer.cost.sweep.cells import sites_of
@@ -149,6 +150,13 @@ class Pattern:
     @cached_property
     def key(self) -> Hashable:
         return tuple(ask.key for ask in self.asks), self.given, self.vocab
+
+    @cached_property
+    def last(self) -> Last:
+        """The last layer of the block that the group is in."""
+        if self.group.of is None:
+            return {}
+        return {self.group.of: max(site.layer for ask in self.asks for site in ask.sites if site is not None)}
 
 
 @dataclass(frozen=True, eq=False)

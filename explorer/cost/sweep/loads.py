@@ -84,14 +84,14 @@ class Loads:
     footprints: Footprints
 
     def entry(self, entry: Entry) -> Load:
-        """One call. Raises: NotAlike."""
+        """One call. Raises: NotAlike, CannotRun."""
         footprint = self.footprints.of(entry)
         if not footprint.as_on_meta:
             raise NotAlike(f"{entry.part.role.text}: its results lie elsewhere on a CPU than on meta")
         return Load.of(entry, footprint)
 
     def group(self, pattern: Pattern, cell: BranchCell | NormCell) -> Share:
-        """All kinds of calls of a component. Raises: NotAlike, whatever its forward raises."""
+        """All kinds of calls of a component. Raises: NotAlike, CannotRun, whatever its forward raises on meta."""
         return Share(tuple((key, self._ask(pattern, cell, ask)) for key, ask in enumerate(pattern.asks)))
 
     def _ask(self, pattern: Pattern, cell: BranchCell | NormCell, ask: Ask) -> Load:
@@ -103,7 +103,7 @@ class Loads:
         return loads.pop()
 
     def outside(self, flow: Flow, cell: OutsideCell) -> Share:
-        """Embedding, head and loss. Raises: NotAlike, whatever their forwards raise."""
+        """Embedding, head and loss. Raises: NotAlike, CannotRun, whatever their forwards raise on meta."""
         entries = outside_calls(self.observations, flow, cell)
         loads = [self.entry(entry) for entry in entries]
         keys = (outside_key(entry) for entry in entries)

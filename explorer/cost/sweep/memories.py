@@ -10,13 +10,14 @@ from typing import Any
 from explorer.blueprint.varied import Varied
 from explorer.cost.memory.activations import Recompute
 from explorer.cost.memory.memory import Need
+from explorer.cost.parts.failures import CannotRun, understood
 from explorer.cost.sweep.cells import BranchCell, NormCell, OutsideCell
 from explorer.cost.sweep.flow import OUTSIDE, Group
-from explorer.cost.sweep.loads import NOTHING, Flags, Key, Load, Loads, Share
+from explorer.cost.sweep.loads import NOTHING, Flags, Key, Load, Loads, NotAlike, Share
 from explorer.cost.sweep.outline import Again, Block, Calls, Kind, Outline, Outlines, Storages, made_again
 from explorer.cost.sweep.passes import Flows, pattern_of
 from explorer.cost.sweep.study import Cell, Study
-from explorer.registry.blame import told_briefly
+from explorer.errors import PluginError, RefusedError
 
 Numbers = list[Varied[int]]
 
@@ -142,8 +143,8 @@ class Memories:
         try:
             for flow in flows.flows:
                 found |= Outlines(flow, self.loads, self.recompute).scopes()
-        except Exception as error:
-            return _Outlined(failure=told_briefly(error))
+        except (CannotRun, NotAlike) as error:
+            return _Outlined(failure=str(error))
         return _Outlined(found)
 
     @cached_property
@@ -172,11 +173,16 @@ class Memories:
 
 
 def _tried(look: Callable[[], Share]) -> Share:
-    # Whatever is wrong: a row that can be counted is not lost for its memory, it is counted alone.
+    """What a look tells, or why it tells nothing: such a row is not lost for its memory, it is counted alone."""
     try:
-        return look()
-    except Exception as error:
-        return Share(failure=told_briefly(error))
+        with understood("a component") as trouble:
+            try:
+                return look()
+            except (CannotRun, NotAlike) as error:
+                return Share(failure=str(error))
+        return Share(failure=trouble.reason)
+    except (RefusedError, PluginError) as error:
+        return Share(failure=str(error))
 
 
 def _disagree(calls: Sequence[Calls], share: Share) -> bool:

@@ -98,7 +98,7 @@ class Outline:
 class Outlines:
     """The outlines of one flow. recompute: None outside of training.
 
-    Raises: NotAlike, whatever the forward of a residual raises.
+    Raises: NotAlike, CannotRun.
     """
 
     def __init__(self, flow: Flow, loads: Loads, recompute: Recompute | None) -> None:

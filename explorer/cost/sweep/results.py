@@ -85,7 +85,7 @@ class Results:
         workload = self.sweep.settled[index].at(place)
         assert isinstance(workload, Workload), workload
         needs = self.sweep.memories[index].needs(block)
-        return memory(workload, size.by_dtype, needs.need(lambda term: term.at(place), max, amount.cache_bytes))
+        return memory(workload, size.stored, needs.need(lambda term: term.at(place), max, amount.cache_bytes))
 
     def warnings(self, place: int) -> list[str]:
         """What the components of a row said while they were built."""
@@ -133,7 +133,7 @@ def _cost(workload: Workload, scope: str, name: str, amount: Amount, rate: Rate,
     notes = (f"matmul_flops_exact: {counts.exact_reason}",) if counts.exact_reason else ()
     kv = KvBytes(*rate.numbers(), amount.cache_bytes)
     by_kind = {kind: counts for kind, counts in amount.by_kind.items() if counts != Counts()}
-    return Cost(workload, scope, name, counts, weight_bytes(workload, size.by_dtype), kv, by_kind, notes)
+    return Cost(workload, scope, name, counts, weight_bytes(workload, size.stored), kv, by_kind, notes)
 
 
 def _whole(passed: Passed[V], place: int) -> V:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from explorer.cost.parts.observation import Observations
 from explorer.cost.parts.part import Role
 from explorer.cost.parts.parts import Parts
+from explorer.cost.parts.relatives import Relatives
 from explorer.cost.parts.tape import Entry, Joined
 from explorer.cost.sweep.cells import BranchCell, NormCell, OutsideCell
 from explorer.cost.sweep.flow import Answer, Ask, Asked, Flow, Group, Pattern
@@ -81,9 +83,12 @@ class Look(Generic[V]):
 
         Raises: Differs.
         """
+        return self.observations.sparingly(pattern.last, partial(self._group, pattern, cell))
+
+    def _group(self, pattern: Pattern, cell: BranchCell | NormCell, relatives: Relatives | None) -> Term[V]:
         whole, layer = self.nothing, self.nothing
         for ask in pattern.asks:
-            for entry, times, here in self._calls(pattern, cell, ask):
+            for entry, times, here in self._calls(pattern, cell, ask, relatives):
                 answer = Answer.of(entry.observation, entry.grads)
                 if answer != ask.answer:
                     raise Differs(pattern.group, cell.key, answer)
@@ -91,13 +96,15 @@ class Look(Generic[V]):
                 whole, layer = whole + cost * times, layer + cost * here
         return Term(whole, layer)
 
-    def _calls(self, pattern: Pattern, cell: BranchCell | NormCell, ask: Ask) -> Iterator[tuple[Entry, int, int]]:
+    def _calls(
+        self, pattern: Pattern, cell: BranchCell | NormCell, ask: Ask, relatives: Relatives | None
+    ) -> Iterator[tuple[Entry, int, int]]:
         """Distinct calls, each with how often it is made, and how often in the last layer."""
         if isinstance(cell, NormCell) or "site" not in cell.chosen.picks:
             yield call(self.observations, pattern, cell, ask.asked), len(ask.sites), sum(ask.here)
             return
         for site, here in zip(ask.sites, ask.here, strict=True):
-            yield call(self.observations, pattern, cell, ask.asked, site), 1, int(here)
+            yield call(self.observations, pattern, cell, ask.asked, site, relatives), 1, int(here)
 
 
 def call(
@@ -106,17 +113,18 @@ def call(
     cell: BranchCell | NormCell,
     asked: Asked,
     site: Site | None = None,
+    relatives: Relatives | None = None,
 ) -> Entry:
-    """One call of a component as it is asked; site: for a component that is another at each site."""
+    """One call of a component as it is asked; site, relatives: for a component that is another at each site."""
     parts, step, group = Parts(observations.kind), asked.step, pattern.group
     if isinstance(cell, NormCell):
         assert cell.module is not None, "a norm that is none is not called"
         part = parts.norm(Role(group.stack, asked.role, group.block), cell.module, cell.chosen)
         inputs: Any = asked.x.make()
     else:
-        role = Role(group.stack, "branch", group.block, group.sublayer)
+        role = Role(group.stack, "branch", group.block, group.sublayer, None if site is None else site.layer)
         branch = cell.branch if site is None else cell.at(site)
         part = parts.branch(role, branch, cell.chosen, cached=step.held is not None)
         inputs = asked.inputs(branch.wiring.names, pattern.vocab)
-    seen, tensors = observations.of(part, inputs, step)
+    seen, tensors = observations.of(part, inputs, step, relatives)
     return Entry(part, seen, tensors, [], asked.grads)

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import torch
 from torch import nn
 
 from explorer.cost.ledger.rows import Counts
 from explorer.cost.parts.subject import Holdings
+from explorer.cost.stored import Parameters
 from explorer.cost.usage import Uses
 
 
@@ -37,32 +37,29 @@ class Amount:
 
 @dataclass(frozen=True)
 class Size:
-    """Parameters by dtype. repeated: those that a module holds under a second name."""
+    """Parameters by how they are stored. repeated: those that a module holds under a second name."""
 
-    by_dtype: Mapping[torch.dtype, int] = field(default_factory=dict)
+    stored: Parameters = field(default_factory=dict)
     repeated: int = 0
 
     @staticmethod
     def of(modules: Sequence[nn.Module]) -> Size:
         """The size of modules that have no parameter in common."""
-        by_dtype: dict[torch.dtype, int] = {}
-        for module in modules:
-            for parameter in module.parameters():
-                by_dtype[parameter.dtype] = by_dtype.get(parameter.dtype, 0) + parameter.numel()
-        return Size(by_dtype, Holdings.of(modules).repeated)
+        held = Holdings.of(modules)
+        return Size(held.stored, held.repeated)
 
     def __add__(self, other: Size) -> Size:
-        sums = dict(self.by_dtype)
-        for dtype, numel in other.by_dtype.items():
-            sums[dtype] = sums.get(dtype, 0) + numel
+        sums = dict(self.stored)
+        for stored, count in other.stored.items():
+            sums[stored] = sums.get(stored, 0) + count
         return Size(sums, self.repeated + other.repeated)
 
     def __mul__(self, times: int) -> Size:
-        return Size({dtype: numel * times for dtype, numel in self.by_dtype.items()}, self.repeated * times)
+        return Size({stored: count * times for stored, count in self.stored.items()}, self.repeated * times)
 
     @property
     def params(self) -> int:
-        return sum(self.by_dtype.values())
+        return sum(self.stored.values())
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from explorer.testing.checks import (
     position,
     residual,
     settings,
+    twin,
 )
 from explorer.testing.toy import Toy
 
@@ -37,6 +38,7 @@ _EVERY = (
     counting.every_operator_counted,
     decoding.cache_equals_full_pass,
     settings.other_settings_work,
+    twin.same_as_holds,
     compiling.compiles,
 )
 

@@ -58,4 +58,4 @@ def _expect_same(stage: Stage) -> None:
         if tool.note:
             not_declared(tool.note)
         wanted = f"{tool.quantity} of {stage.workload.phase} to be {tool.ours:,} by the closed form, as counted"
-        expect(tool.explained, wanted, f"{tool.printed:,}")
+        expect(tool.explained is True, wanted, f"{tool.printed:,}")

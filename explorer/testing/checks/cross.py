@@ -19,12 +19,12 @@ _SOURCE = 3
 def crosses(toy: Toy) -> None:
     """an attention that takes a `context` to serve as cross-attention: shape, gradients, whole source, cache"""
     _require_context(toy)
-    model = toy.model(_decoder(toy))
+    model = toy.model(as_cross_attention(toy))
     source = ids(tokens=_SOURCE, seed=1)
     expect_like(model(ids(), source=source), (BATCH, TOKENS, VOCAB), torch.float32, "the decoder's output")
     expect_gradients(model, ids(), source)
     with torch.no_grad():
-        _expect_reads_all(toy.block(_decoder(toy), "decoder.block").eval())
+        _expect_reads_all(toy.block(as_cross_attention(toy), "decoder.block").eval())
         expect_decodes(model.eval(), source=source)
 
 
@@ -48,7 +48,7 @@ def _require_context(toy: Toy) -> None:
         not_declared(f"attention '{toy.component.label}': its forward takes no `context`")
 
 
-def _decoder(toy: Toy) -> dict[str, Any]:
+def as_cross_attention(toy: Toy) -> dict[str, Any]:
     """An encoder-decoder of one layer each, with the attention in the place of cross-attention only."""
     crossing = toy.written()[toy.kind]
     default = FIELDS[toy.kind].default

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import torch
@@ -16,12 +17,15 @@ from explorer.testing.values import other_settings
 
 def other_settings_work(toy: Toy) -> None:
     """each parameter moved off its default to run, give gradients and decode, unless it is refused"""
+    for moved, setting in accepted_settings(toy):
+        _expect_works(moved, setting)
+
+
+def accepted_settings(toy: Toy) -> Iterator[tuple[Toy, Mapping[str, Any]]]:
+    """The component with one parameter moved off its default, for each parameter, and what it was set to."""
     for alternatives in other_settings(toy.component.schema, toy.registry):
-        for setting in alternatives:
-            moved = toy.with_setting(setting)
-            if moved.refusal() is None:
-                _expect_works(moved, setting)
-                break
+        tried = ((toy.with_setting(setting), setting) for setting in alternatives)
+        yield from islice((one for one in tried if one[0].refusal() is None), 1)
 
 
 def _expect_works(toy: Toy, setting: Mapping[str, Any]) -> None:
