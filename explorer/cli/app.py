@@ -10,6 +10,7 @@ import typer
 from explorer import __version__
 from explorer.cli import blueprint, plugins
 from explorer.cli.bare import command_with
+from explorer.cli.calibrate import calibrate
 from explorer.cli.compare import compare
 from explorer.cli.doctor import doctor
 from explorer.cli.latency import latency
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command("run", cls=command_with(BARE))(run)
 app.command("latency")(latency)
+app.command("calibrate")(calibrate)
 app.command("compare")(compare)
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(blueprint.app, name="blueprint")

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from explorer.errors import UsageError
 
@@ -55,9 +56,10 @@ def write(path: Path, contents: Mapping[str, Content], stale: Iterable[str] = ()
         for name in stale:
             (path / name).unlink(missing_ok=True)
     except OSError as error:
+        raise _refused(path, error) from error
+    finally:
         for source in written.values():
             source.unlink(missing_ok=True)
-        raise _refused(path, error) from error
 
 
 MEASUREMENTS = "measurements.jsonl"
@@ -78,6 +80,13 @@ def measurements(path: Path | None, resume: bool) -> Path | None:
             f"--out {path}: an interrupted run left {MEASUREMENTS} there: add --resume to go on with it, or delete it"
         )
     return kept
+
+
+def forget(kept: Path, measurements: Iterable[Mapping[str, Any]]) -> None:
+    """Drop what the result of a run holds now; what another run left there stays."""
+    from explorer.latency.store import Store
+
+    Store(kept).forget({entry["job"] for entry in measurements})
 
 
 def refuse_foreign(path: Path | None, names: Collection[str], mark: str) -> None:

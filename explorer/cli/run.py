@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli.failures import exit_codes
-from explorer.cli.folder import Content, measurements, opened, refuse_foreign, write
+from explorer.cli.folder import Content, forget, measurements, opened, refuse_foreign, write
 from explorer.cli.formats import SHOWN, TABLE, Format, pieces
 from explorer.cli.installed import loaded
 from explorer.cli.latency_options import Cache, Device, Effort, Efforts, Impl, words
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from explorer.study.result import Result
 
 
+PLAIN = ("eager", "auto")
 BARE = {"--measure": ("all", ("parts", "pareto"))}
 """Options that may stand without a value."""
 
@@ -131,8 +132,9 @@ def _answer(request: Request, form: Format, out: Path | None, resume: bool) -> i
     blueprint = loaded(
         request.blueprint, request.plugins, axis=request.axis, change=request.set, workload=request.workload
     )
-    if not request.measure and (request.device or request.effort != Effort.default or resume):
-        typer.echo("note: --device, --effort and --resume matter only with --measure", err=True)
+    asked = request.device or request.effort != Effort.default or resume or (request.impl, request.cache) != PLAIN
+    if not request.measure and asked and not (request.hardware and request.device):
+        typer.echo("note: --device, --effort, --impl, --cache and --resume matter only with --measure", err=True)
     kept = measurements(out, resume) if request.measure else None
     _note_unshown(request, form)
     refuse_foreign(out, (*FEW, *MANY, BLUEPRINT, OPTIONS), OPTIONS)
@@ -155,7 +157,7 @@ def _answer(request: Request, form: Format, out: Path | None, resume: bool) -> i
         if out is not None:
             _write(out, result, blueprint, request)
             if kept is not None:
-                kept.unlink(missing_ok=True)  # the result holds it all now
+                forget(kept, result.head["measurements"])
     finally:
         emit(pieces(result, form, breakdown=request.breakdown, folder=out), utf8=form is not Format.table)
     _complain(result)

@@ -42,12 +42,15 @@ class Job:
 
     @property
     def beside(self) -> dict[str, frozenset[str]]:
-        """By key of each recipe those that must be in the same rounds: its baseline, and what has a clone with it."""
+        """By key of each recipe those that must be in the same rounds: its baseline, and the clones of both."""
         keys = {recipe.key for recipe in self.recipes}
-        clones = {recipe.key: recipe.clone_of for recipe in self.recipes if recipe.clone_of is not None}
-        always = {*clones, *clones.values()}
+        clones = {recipe.clone_of: recipe.key for recipe in self.recipes if recipe.clone_of is not None}
+
+        def around(recipe: Recipe) -> set[str | None]:
+            return {recipe.baseline, recipe.clone_of, clones.get(recipe.key), clones.get(recipe.baseline)}
+
         return {
-            recipe.key: frozenset(keys & {*always, *([recipe.baseline] if recipe.baseline else [])} - {recipe.key})
+            recipe.key: frozenset(key for key in around(recipe) if key in keys and key is not None) - {recipe.key}
             for recipe in self.recipes
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +30,18 @@ class Store:
     def finished(self, job: Job) -> list[Process | Failed]:
         """What is kept of the job, in the order in which it was found."""
         return [_found(entry) for entry in self._entries() if entry.get("job") == job.digest]
+
+    def forget(self, digests: Collection[str]) -> None:
+        """Drop the records of these jobs; without others the file goes too."""
+        if not self.path.exists():
+            return
+        left = [entry for entry in self._entries() if entry.get("job") not in digests]
+        if not left:
+            self.path.unlink()
+            return
+        beside = self.path.with_suffix(".tmp")
+        beside.write_text("".join(json.dumps(entry) + "\n" for entry in left), encoding="utf-8")
+        beside.replace(self.path)
 
     def _entries(self) -> Iterator[dict[str, Any]]:
         if not self.path.exists():

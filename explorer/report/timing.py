@@ -1,13 +1,13 @@
 """Latency columns: measured is measured, predicted is predicted; what is not known says so, and never shows 0."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from explorer.report.column import Column, change, figures
 from explorer.report.rows import Row
-from explorer.report.units import NOTHING, UNEVEN, UNKNOWN, four_digits
+from explorer.report.units import NOTHING, UNEVEN, UNKNOWN, four_digits, percent
 
 Latency = Mapping[str, Any]
 
@@ -115,7 +115,7 @@ def _measured(lane: Lane, rows: Sequence[Row], blocks: bool, title: str, *, comp
     tail = title.partition(" ms")[2]
     columns = [figures(title, rows, lambda row: _median(row, entry(row)), 1)]
     if lane.summed:  # a sum has no rounds of its own
-        sums = change(f"Δ latency{tail}", rows, lambda row: _figure(entry(row), "median_ms"), 2)
+        sums = figures(f"Δ latency{tail}", rows, lambda row: _difference(row, entry), 2)
         return [*columns, sums] if compared else columns
     if compared:
         columns.append(figures(f"Δ latency{tail}", rows, lambda row: _ratio(row, entry(row)), 2))
@@ -164,8 +164,20 @@ def _ratio(row: Row, entry: Latency | None) -> str:
     ratio = (entry or {}).get("ratio")
     if row.is_baseline or not ratio:
         return "" if row.is_baseline else NOTHING
-    value, low, high = (100 * (ratio[key] - 1) for key in ("value", "low", "high"))
-    return f"{value:+.1f}% ({low:.1f} to {high:.1f})"
+    value = f"{100 * (ratio['value'] - 1):+.1f}%"
+    if ratio["low"] is None or ratio["high"] is None:
+        return f"{value} (?)"
+    return f"{value} ({100 * (ratio['low'] - 1):.1f} to {100 * (ratio['high'] - 1):.1f})"
+
+
+def _difference(row: Row, entry: Callable[[Row], Latency | None]) -> str:
+    """How a sum of parts differs from the baseline's; within the error of such sums it says nothing."""
+    own, base = entry(row), entry(row.base) if row.base else None
+    value, of = _figure(own, "median_ms"), _figure(base, "median_ms")
+    if row.is_baseline or value is None or of is None:
+        return "" if row.is_baseline else NOTHING
+    error = (own or {}).get("error")
+    return f"within {100 * error:.1f}%" if error is not None and abs(value / of - 1) <= error else percent(value, of)
 
 
 def _range(entry: Latency | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,8 +26,10 @@ class Comparison:
 
     @cached_property
     def recipes(self) -> tuple[Recipe, ...]:
-        """What is measured: a candidate for each row."""
-        return tuple(_recipe(row, cost, self.baselines[row["id"]]) for row, cost in self.places)
+        """What is measured: a candidate for each row, and each baseline once more."""
+        rows = [_recipe(row, cost, self.baselines[row["id"]]) for row, cost in self.places]
+        bases = set(self.baselines.values())
+        return (*rows, *(recipe.clone() for recipe in rows if recipe.key in bases))
 
     @cached_property
     def baselines(self) -> Mapping[str, str | None]:
@@ -36,12 +37,6 @@ class Comparison:
         here = {row["id"] for row, _ in self.places}
         found = {row["id"]: row["baseline_id"] for row, _ in self.places}
         return {key: base if base in here and base != key else None for key, base in found.items()}
-
-    @property
-    def control(self) -> str | None:
-        """The baseline that is measured twice: the one that most rows are compared with."""
-        times = Counter(base for base in self.baselines.values() if base is not None)
-        return max(times, key=times.__getitem__) if times else None
 
 
 def comparisons(rows: Iterable[Row]) -> list[Comparison]:

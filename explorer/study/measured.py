@@ -11,7 +11,7 @@ from explorer.errors import MeasureError
 from explorer.latency.comparison import compare, ranked, ratio_of
 from explorer.latency.facts import EAGER
 from explorer.latency.ratio import Ratio
-from explorer.latency.raw import Failed, Lane, Process
+from explorer.latency.raw import Failed, Lane, Process, clean_times
 from explorer.latency.recipe import CLONE
 from explorer.latency.timing import timing
 from explorer.latency.verdict import Verdict
@@ -26,12 +26,11 @@ HOST_BOUND = 1.2
 class Measured:
     """All that the processes of one comparison found.
 
-    baselines: for each candidate the one that it is compared with. control: the baseline that was measured twice.
+    baselines: for each candidate the one that it is compared with; each of those was measured twice (see `CLONE`).
     """
 
     found: Sequence[Process | Failed]
     baselines: Mapping[str, str | None]
-    control: str | None
 
     @cached_property
     def processes(self) -> list[Process]:
@@ -44,29 +43,31 @@ class Measured:
         return [*timed, *self._failures(candidate)]
 
     def reason(self, candidate: str) -> str | None:
-        """Why nothing at all was measured of a candidate; None where something was."""
-        if any(lane.candidate == candidate for lane in self._lanes):
+        """Why nothing was measured of a candidate, in all processes or in one; None where all of them have it."""
+        lost = [one for one in self._failed if one.candidate == candidate and one.impl is None]
+        if not lost and any(lane.candidate == candidate for lane in self._lanes):
             return None
-        reasons = dict.fromkeys(one.reason for one in self._failed if one.candidate == candidate)
+        reasons = dict.fromkeys(one.reason for one in lost or self._failed if one.candidate == candidate)
         return "; ".join(reasons) or "it was not measured"
 
     def to_dict(self) -> dict[str, Any]:
         """All that a verdict follows from, as JSON."""
         return {
             "baselines": dict(self.baselines),
-            "control": self.control,
             "control_ratios": self._control_ratios(),
             "processes": [process.to_dict() for process in self.processes],
+            "failed": [one.to_dict() for one in self.found if isinstance(one, Failed)],
         }
 
     def _control_ratios(self) -> list[dict[str, Any]]:
         """How the baseline that was measured twice compares with itself, in each implementation and regime."""
         found = []
         for lane in self._lanes:
-            clone = Lane(f"{lane.candidate}{CLONE}", lane.impl, lane.regime)
-            ratio = ratio_of(self.processes, lane, clone) if clone in self._lanes else None
+            clone = self._clone(lane)
+            ratio = None if clone is None else ratio_of(self.processes, lane, clone)
             if ratio is not None:
-                found.append({"impl": lane.impl, "regime": lane.regime, **_shown(ratio)})
+                about = {"baseline_id": lane.candidate, "impl": lane.impl, "regime": lane.regime}
+                found.append(about | _shown(ratio))
         return found
 
     @cached_property
@@ -84,15 +85,20 @@ class Measured:
         found: dict[Lane, Verdict] = {}
         for base in self._lanes:
             others = [lane for lane in self._lanes if _alike(lane, base) and self._base_of(lane) == base.candidate]
-            clone = Lane(f"{self.control}{CLONE}", base.impl, base.regime)
             if others:
-                found |= compare(self.processes, base, others, clone if clone in self._lanes else None).verdicts
+                found |= compare(self.processes, base, others, self._clone(base)).verdicts
         return found
+
+    def _clone(self, base: Lane) -> Lane | None:
+        """The baseline measured once more; None where it was not."""
+        clone = Lane(f"{base.candidate}{CLONE}", base.impl, base.regime)
+        return clone if clone in self._lanes else None
 
     @cached_property
     def _ranks(self) -> dict[Lane, int]:
-        """Among the candidates that share an implementation and a regime."""
-        own = [lane for lane in self._lanes if not lane.candidate.endswith(CLONE)]
+        """Among the rows that share an implementation and a regime, of those that have a clean round."""
+        rows = [lane for lane in self._lanes if lane.candidate in self.baselines]
+        own = [lane for lane in rows if clean_times(self.processes, lane)]
         alike: dict[tuple[str, str], list[Lane]] = {}
         for lane in own:
             alike.setdefault((lane.impl, lane.regime), []).append(lane)
@@ -118,11 +124,15 @@ class Measured:
 
     def _verdict(self, lane: Lane, facts: Mapping[str, Any]) -> dict[str, Any]:
         """The verdict against the baseline; where the two do not compute the same, why there is none."""
-        told = self._verdicts.get(lane)
-        if told is None:
+        told, base = self._verdicts.get(lane), self._base_of(lane)
+        if told is None or base is None:
             return {"verdict": None, "reason": None, "ratio": None}
-        closed = _closed(facts.get("gate")) or _closed(facts.get("parity"))
-        if closed:
+        own = Lane(base, lane.impl, lane.regime)
+        gates = (facts.get("gate"), facts.get("parity"), self._facts(own).get("parity"))
+        closed = next((reason for gate in gates if (reason := _closed(gate))), None)
+        if closed is None and self._clone(own) is None:
+            closed = f"the baseline was not measured a second time: {self.reason(f'{base}{CLONE}')}"
+        if closed is not None:
             return {"verdict": "unclear", "reason": closed, "ratio": None}
         return {"verdict": told.word, "reason": told.reason, "ratio": told.ratio and self._ratio(told.ratio, lane)}
 

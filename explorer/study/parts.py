@@ -40,8 +40,8 @@ class Parts:
         """Some rows, baselines first, whose whole blocks are in the same rounds."""
         places = self.comparison.places
         chosen = {places[index][0]["id"] for index in spread(CHECKED, len(places))}
-        if self.comparison.control is not None:
-            chosen.add(self.comparison.control)
+        bases = self.comparison.baselines
+        chosen |= {base for key, base in bases.items() if key in chosen and base is not None}
         return replace(self.comparison, places=tuple(place for place in places if place[0]["id"] in chosen))
 
     @property
@@ -52,7 +52,8 @@ class Parts:
 
     @cached_property
     def _pieces(self) -> dict[str, tuple[Recipe, ...]]:
-        return {recipe.key: self._taken_apart(recipe) for recipe in self.comparison.recipes}
+        rows = (recipe for recipe in self.comparison.recipes if recipe.clone_of is None)
+        return {recipe.key: self._taken_apart(recipe) for recipe in rows}
 
     def _taken_apart(self, recipe: Recipe) -> tuple[Recipe, ...]:
         plan = load(recipe.document, registry=self.registry).plan()
@@ -68,21 +69,22 @@ class Summed:
     measured: Measured
 
     def entry(self, row: str) -> list[Entry]:
-        """An entry for each implementation and regime in which all pieces of the row were timed."""
-        keys = self.parts.of_row[row]
-        ways = dict.fromkeys((lane.impl, lane.regime) for lane in self._timings if lane.candidate in keys)
-        sums = [self._sum(keys, *way) for way in ways]
-        found = [entry for entry in sums if entry is not None]
-        return found or [{**untimed(self._missing(keys)), "of": "parts"}]
+        """An entry for each implementation and regime in which all pieces of the row were timed.
+
+        error: how far sums are from whole blocks at most, as a share.
+        """
+        error = max((abs(error) for error in self.errors), default=None)
+        sums = [{**entry, "error": error} for entry in self._sums(row)]
+        return sums or [{**untimed(self._missing(self.parts.of_row[row])), "of": "parts"}]
 
     @cached_property
     def errors(self) -> list[float]:
         """(sum - whole) / whole of each whole block, implementation and regime."""
         found = []
         for row, _ in self.parts.checked.places:
-            for entry in self.entry(row["id"]):
+            for entry in self._sums(row["id"]):
                 whole = self._timings.get(Lane(row["id"], entry["impl"], entry["regime"]))
-                if whole is not None and entry["median_ms"] is not None:
+                if whole is not None:
                     found.append(entry["median_ms"] / whole.median_ms - 1)
         return found
 
@@ -108,6 +110,12 @@ class Summed:
                 continue  # no valid sample: `Measured` says so of whole blocks, `_missing` of pieces
         return found
 
+    def _sums(self, row: str) -> list[Entry]:
+        keys = self.parts.of_row[row]
+        ways = dict.fromkeys((lane.impl, lane.regime) for lane in self._timings if lane.candidate in keys)
+        sums = (self._sum(keys, *way) for way in ways)
+        return [entry for entry in sums if entry is not None]
+
     def _sum(self, keys: Sequence[str], impl: str, regime: str) -> Entry | None:
         times = [self._timings.get(Lane(key, impl, regime)) for key in keys]
         if None in times:
@@ -120,7 +128,8 @@ class Summed:
             "rounds": min(time.rounds for time in known),
             "processes": known[0].processes,
             "clean": min(time.clean for time in known),
-            "cache": known[0].cache,
+            "cache": " + ".join(dict.fromkeys(time.cache for time in known)),
+            "notes": list(dict.fromkeys(note for time in known for note in time.notes)),
             "pieces": {key: time.median_ms for key, time in zip(keys, known, strict=True)},
             "reason": None,
         }

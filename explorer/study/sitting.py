@@ -35,28 +35,29 @@ class Sitting:
 
     def fill(self, comparison: Comparison) -> dict[str, Any]:
         """Measure one comparison, note the entries with its rows, and return all that they follow from."""
-        measured = self._measure(comparison, comparison.recipes)
+        measured, job = self._measure(comparison, comparison.recipes)
         for row, cost in comparison.places:
             self._note(row, cost, measured.entries(row["id"]), measured.reason(row["id"]))
-        return {"block": comparison.block, "workload": comparison.workload.to_dict()} | measured.to_dict()
+        about = {"block": comparison.block, "workload": comparison.workload.to_dict(), "job": job}
+        return about | measured.to_dict()
 
     def fill_parts(self, parts: Parts) -> dict[str, Any]:
         """Measure the pieces of a comparison and some whole blocks; note the sums, and beside them what is whole."""
         comparison, whole = parts.comparison, parts.checked
-        measured = self._measure(whole, parts.recipes)
+        measured, job = self._measure(whole, parts.recipes)
         summed = Summed(parts, measured)
         checked = {row["id"] for row, _ in whole.places}
         for row, cost in comparison.places:
             sums = summed.entry(row["id"])
             missing = sums[0]["reason"] if sums[0]["median_ms"] is None else None
             self._note(row, cost, [*sums, *(measured.entries(row["id"]) if row["id"] in checked else [])], missing)
-        about = {"block": comparison.block, "workload": comparison.workload.to_dict(), "parts": summed.to_dict()}
-        return about | measured.to_dict()
+        about = {"block": comparison.block, "workload": comparison.workload.to_dict(), "job": job}
+        return about | {"parts": summed.to_dict()} | measured.to_dict()
 
-    def _measure(self, comparison: Comparison, recipes: Sequence[Recipe]) -> Measured:
+    def _measure(self, comparison: Comparison, recipes: Sequence[Recipe]) -> tuple[Measured, str]:
+        """What was found, and the name of the job under which it is stored."""
         job = job_for(
             recipes,
-            baseline=comparison.control,
             device=self.device,
             effort=self.effort,
             impls=self.impls,
@@ -68,7 +69,7 @@ class Sitting:
             self.on_progress(f"{comparison.block}: {progress.stage}", progress.done, progress.total)
 
         found = list(measure_job(job, store=self.store, on_progress=told))
-        return Measured(found, comparison.baselines, comparison.control)
+        return Measured(found, comparison.baselines), job.digest
 
     def _note(self, row: Row, cost: Cost, entries: Sequence[Entry], reason: str | None) -> None:
         found = possible(entries, cost, self.table) or [untimed(reason or "it was not measured")]

@@ -35,6 +35,8 @@ def versus(
     for row in rows:
         if row["skipped"] is not None:
             raise UsageError(f"{row['label']} cannot be built: {row['skipped']}")
+    _same_workloads(rows)
+    _known_block(rows, block)
     sitting = measuring.sitting(one.registry, other.registry, on_progress=on_progress)
     pairs = zip(*(_costs(row, block) for row in rows), strict=True)
     comparisons = [_comparison(rows, costs) for costs in pairs]
@@ -46,6 +48,24 @@ def versus(
 def _comparison(rows: Sequence[Row], costs: Sequence[Cost]) -> Comparison:
     names = dict.fromkeys(cost["name"] for cost in costs)
     return Comparison(" and ".join(names), Workload(**costs[0]["workload"]), tuple(zip(rows, costs, strict=True)))
+
+
+def _same_workloads(rows: Sequence[Row]) -> None:
+    one, other = (list(dict.fromkeys(Workload(**cost["workload"]) for cost in row["costs"])) for row in rows)
+    if one != other:
+        texts = [", then ".join(workload.label for workload in workloads) for workloads in (one, other)]
+        raise UsageError(
+            f"the two are not run on the same: {rows[0]['label']}: {texts[0]}; {rows[1]['label']}: {texts[1]}; "
+            "write --workload, which holds for both"
+        )
+
+
+def _known_block(rows: Sequence[Row], block: str | None) -> None:
+    names = dict.fromkeys(entry["name"] for row in rows for entry in row["params"]["blocks"])
+    if block is not None and block not in names:
+        hint = did_you_mean(block, names)
+        known = ", ".join(names)
+        raise UsageError(f"neither has a block {block!r}; there are: {known}{f'; {hint}' if hint else ''}")
 
 
 def _costs(row: Row, block: str | None) -> list[Cost]:

@@ -48,7 +48,10 @@ def tests(at: Machine) -> dict[str, Any]:
     """The tests that need a GPU."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/gpu"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
-    return {"returncode": done.returncode, "output": (done.stdout + done.stderr)[-8000:]}
+    output = (done.stdout + done.stderr)[-8000:]
+    if done.returncode:
+        raise AssertionError(output)
+    return {"output": output}
 
 
 def mha(at: Machine) -> dict[str, Any]:
@@ -97,7 +100,7 @@ def against_transformers(at: Machine) -> dict[str, Any]:
     )
     from explorer.study.measured import Measured
 
-    measured = Measured([process], {"ours": None, "theirs": "ours"}, "ours")
+    measured = Measured([process], {"ours": None, "theirs": "ours"})
     return {"entries": {key: measured.entries(key) for key in ("ours", "theirs")}, "raw": measured.to_dict()}
 
 
@@ -146,8 +149,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name}: left out, {options.seconds:.0f} s were over", flush=True)
         command = [sys.executable, "-m", "tests.gpu.comparisons", "--alone", "--sections", name]
         command += ["--out", str(options.out), "--device", options.device, "--effort", options.effort]
-        failed |= left <= 0 or subprocess.run(command, cwd=ROOT, check=False).returncode != 0
+        failed |= left <= 0 or not _ran(command, left)
     return int(failed)
+
+
+def _ran(command: Sequence[str], seconds: float) -> bool:
+    """Whether a section was done within the time that is left."""
+    try:
+        return subprocess.run(command, cwd=ROOT, timeout=seconds, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        print(f"{command[command.index('--sections') + 1]}: stopped after {seconds:.0f} s", flush=True)
+        return False
 
 
 def _alone(name: str, at: Machine, file: Path) -> int:

@@ -201,3 +201,9 @@ WORKLOADS = [
 @pytest.mark.parametrize(("workload", "text"), WORKLOADS)
 def test_workload_text_shows_queries_and_keys(workload: dict[str, Any], text: str) -> None:
     assert workload_text({**workload, "dtype": "bfloat16"}) == text
+
+
+def test_a_ratio_without_an_interval_is_told_as_such(make: SimpleNamespace) -> None:
+    document = make.measured()
+    document["combinations"][1]["costs"][0]["latency"]["ratio"] = {"value": 1.27, "low": None, "high": None}
+    assert cells(comparisons(document)[0], "Δ latency")[1] == "+27.0% (?)"

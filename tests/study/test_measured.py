@@ -40,7 +40,7 @@ def three_processes(**candidates):
 
 
 def test_an_entry_has_times_ratio_verdict_and_rank():
-    found = Measured(three_processes(base=1.0, base_again=1.0, slow=1.2), {"base": None, "slow": "base"}, "base")
+    found = Measured(three_processes(base=1.0, base_again=1.0, slow=1.2), {"base": None, "slow": "base"})
     (slow,), (base,) = found.entries("slow"), found.entries("base")
     assert (slow["source"], slow["device"], slow["impl"], slow["regime"]) == ("measured", "a device", "eager", "host")
     assert slow["verdict"] == "slower"
@@ -55,15 +55,17 @@ def test_an_entry_has_times_ratio_verdict_and_rank():
 
 
 def test_a_baseline_that_differs_from_itself_leaves_no_verdict():
-    found = Measured(three_processes(base=1.0, base_again=1.1, slow=1.2), {"base": None, "slow": "base"}, "base")
+    found = Measured(three_processes(base=1.0, base_again=1.1, slow=1.2), {"base": None, "slow": "base"})
     assert found.entries("slow")[0]["verdict"] == "unclear"
     (control,) = found.to_dict()["control_ratios"]
     assert control["value"] == pytest.approx(1.1)
 
 
 def test_implementations_are_compared_each_with_its_own():
-    tracks = [track("base", 1.0), track("base", 0.5, "compile"), track("other", 1.0), track("other", 1.0, "compile")]
-    found = Measured([process(0, *tracks)], {"base": None, "other": "base"}, None)
+    times = {"base": (1.0, 0.5), "base~": (1.0, 0.5), "other": (1.0, 1.0)}
+    impls = ("eager", "compile")
+    tracks = [track(key, ms, impl) for key, both in times.items() for impl, ms in zip(impls, both, strict=True)]
+    found = Measured([process(0, *tracks)], {"base": None, "other": "base"})
     ratios = {entry["impl"]: entry["ratio"]["value"] for entry in found.entries("other")}
     assert ratios == {"eager": pytest.approx(1.0), "compile": pytest.approx(2.0)}
 
@@ -71,7 +73,7 @@ def test_implementations_are_compared_each_with_its_own():
 def test_host_bound_is_throughput_over_device():
     def flag(throughput):
         tracks = [track("x", throughput, regime="throughput"), track("x", 1.0, regime="device")]
-        return Measured([process(0, *tracks)], {}, None).entries("x")[0]["host_bound"]
+        return Measured([process(0, *tracks)], {}).entries("x")[0]["host_bound"]
 
     assert flag(1.3) is True
     assert flag(1.1) is False
@@ -82,7 +84,6 @@ def test_what_failed_has_its_reason_and_costs_nothing_else():
     found = Measured(
         [process(0, track("x", 1.0, regime="throughput"), failed=failures), Failed("gone", "its process ended")],
         {},
-        None,
     )
     assert [(e["regime"], e["median_ms"] is None, e["reason"]) for e in found.entries("x")] == [
         ("throughput", False, None),
@@ -96,7 +97,7 @@ def test_what_failed_has_its_reason_and_costs_nothing_else():
 
 def test_facts_are_told_with_the_times():
     facts = {"x": {"eager": {"sdpa": ["flash"], "sdpa_note": None}}}
-    assert Measured([process(0, track("x", 1.0), facts=facts)], {}, None).entries("x")[0]["sdpa"] == ["flash"]
+    assert Measured([process(0, track("x", 1.0), facts=facts)], {}).entries("x")[0]["sdpa"] == ["flash"]
 
 
 STUDY = {
@@ -120,7 +121,7 @@ def test_blocks_of_one_workload_share_their_rounds(rows):
         ("block", "decode", 4),
     ]
     base = next(row["id"] for row in rows if row["baseline"])
-    assert found[0].control == base
+    assert [recipe.key for recipe in found[0].recipes[4:]] == [f"{base}~"]
     assert set(found[0].baselines.values()) <= {base, None}
     recipe, cost = found[1].recipes[0], next(c for c in rows[0]["costs"] if c["workload"]["phase"] == "decode")
     assert recipe.touched_bytes == cost["weight_bytes"] + cost["kv_cache_bytes"]
@@ -182,8 +183,8 @@ def gate(ok):
 def test_no_speed_up_is_shown_on_a_failed_gate(fact):
     def found(ok):
         facts = {"other": {"eager": {fact: gate(ok)}}}
-        processes = [process(0, track("base", 1.0), track("other", 0.5), facts=facts)]
-        return Measured(processes, {"base": None, "other": "base"}, None).entries("other")[0]
+        processes = [process(0, track("base", 1.0), track("base~", 1.0), track("other", 0.5), facts=facts)]
+        return Measured(processes, {"base": None, "other": "base"}).entries("other")[0]
 
     assert found(True)["verdict"] == "faster"
     assert (found(False)["verdict"], found(False)["ratio"]) == ("unclear", None)
@@ -194,7 +195,7 @@ def test_no_speed_up_is_shown_on_a_failed_gate(fact):
 def test_compiled_is_compared_with_eager_where_they_agree(ok, value):
     facts = {"x": {"compile": {"parity": gate(ok)}}}
     processes = [process(0, track("x", 1.0), track("x", 0.5, "compile"), facts=facts)]
-    eager, compiled = Measured(processes, {}, None).entries("x")
+    eager, compiled = Measured(processes, {}).entries("x")
     assert eager["against_eager"] is None
     assert (compiled["against_eager"] and pytest.approx(compiled["against_eager"]["value"])) == value
 
@@ -211,3 +212,33 @@ def test_a_time_beyond_the_peak_of_the_device_is_refused():
     assert "more than the dense peak of h100-sxm, 989 TFLOP/s" in fast["reason"]
     (elsewhere,) = possible([{**entry, "device": "a laptop", "median_ms": 0.03}], cost, table)
     assert elsewhere["median_ms"] == 0.03
+
+
+def test_each_baseline_has_a_control_of_its_own():
+    """Two baselines of different speed: each is held against its own clone."""
+    tracks = [track(key, ms) for key, ms in {"a": 1.0, "a~": 1.0, "b": 5.0, "b~": 5.0, "x": 1.2, "y": 6.0}.items()]
+    found = Measured([process(0, *tracks)], {"a": None, "b": None, "x": "a", "y": "b"})
+    assert [found.entries(key)[0]["verdict"] for key in "xy"] == ["slower", "slower"]
+    assert [ratio["baseline_id"] for ratio in found.to_dict()["control_ratios"]] == ["a", "b"]
+
+
+def test_without_the_clone_there_is_no_verdict():
+    lost = Failed("base~", "its process ended")
+    found = Measured([process(0, track("base", 1.0), track("other", 2.0)), lost], {"base": None, "other": "base"})
+    (entry,) = found.entries("other")
+    assert (entry["verdict"], entry["ratio"]) == ("unclear", None)
+    assert entry["reason"] == "the baseline was not measured a second time: its process ended"
+    assert found.to_dict()["failed"][0]["candidate"] == "base~"
+
+
+def test_a_candidate_that_one_process_lost_is_an_error():
+    found = Measured([*three_processes(base=1.0, slow=1.2), Failed("slow", "its process ended")], {"slow": "base"})
+    assert found.reason("slow") == "its process ended"
+    assert found.entries("slow")[0]["median_ms"] is not None
+
+
+def test_the_baselines_own_parity_counts():
+    tracks = [track(key, 1.0, "compile") for key in ("base", "base~", "other")]
+    facts = {"base": {"compile": {"parity": gate(False)}}}
+    found = Measured([process(0, *tracks, facts=facts)], {"base": None, "other": "base"})
+    assert found.entries("other")[0]["reason"] == "results differ by 0.1"

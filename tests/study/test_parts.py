@@ -38,7 +38,7 @@ def found(parts, ms, failed=(), whole=None):
     )
     failures = tuple(Failed(key, "its process ended") for key in failed)
     process = Process(0, tracks, (None,) * 10, "a guard", {"device_name": "a device", "threads": 1}, failed=failures)
-    return Summed(parts, Measured([process], parts.checked.baselines, None))
+    return Summed(parts, Measured([process], parts.checked.baselines))
 
 
 def test_twelve_rows_have_seven_pieces(parts):

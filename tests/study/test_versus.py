@@ -73,9 +73,20 @@ def test_blocks_of_other_names_are_compared():
             None,
             "b has several blocks; name one with --block: x, y",
         ),
-        ({"blocks": {"x": {}, "y": {}}, "layers": ["x", "y"]}, "z", "b has no block 'z'; it has: x, y"),
+        ({"blocks": {"x": {}, "y": {}}, "layers": ["x", "y"]}, "z", "neither has a block 'z'; there are: block, x, y"),
     ],
 )
 def test_what_cannot_be_compared_is_told(changes, block, message):
     with pytest.raises(UsageError, match=message):
         versus(design("a"), design("b", **changes), Measuring(device="cpu"), quiet, block=block)
+
+
+def test_both_must_run_on_the_same():
+    other = design("b", workloads=[{"phase": "decode", "context": 8, "dtype": "float32"}])
+    with pytest.raises(UsageError, match=r"the two are not run on the same: a: prefill.*; b: decode.*write --workload"):
+        versus(design("a"), other, Measuring(device="cpu"), quiet)
+
+
+def test_a_block_that_neither_has():
+    with pytest.raises(UsageError, match="neither has a block 'foo'; there are: block"):
+        versus(design("a"), design("b"), Measuring(device="cpu"), quiet, block="foo")
