@@ -44,7 +44,7 @@ class Job:
     def beside(self) -> dict[str, frozenset[str]]:
         """By key of each recipe those that must be in the same rounds: its baseline, and the clones of both."""
         keys = {recipe.key for recipe in self.recipes}
-        clones = {recipe.clone_of: recipe.key for recipe in self.recipes if recipe.clone_of is not None}
+        clones: dict[str | None, str] = {one.clone_of: one.key for one in self.recipes if one.clone_of is not None}
 
         def around(recipe: Recipe) -> set[str | None]:
             return {recipe.baseline, recipe.clone_of, clones.get(recipe.key), clones.get(recipe.baseline)}
