@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from explorer.assembly.position import Position
+from explorer.cost.ledger.causal_bias import causal_biases
 from explorer.cost.ledger.free import family
 from explorer.cost.ledger.operators import is_composite, named_arguments
 
@@ -25,7 +26,7 @@ def active_parameters(module: nn.Module, run: Callable[[], object]) -> tuple[int
     rows that two different indices take from one weight may coincide: that is not known.
     """
     uses = _Uses(module)
-    with torch.no_grad(), torch.compiler.set_stance("force_eager"), uses:
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"), causal_biases(), uses:
         result = run()
     uses.consume(tree_leaves(result))
     return uses.total()

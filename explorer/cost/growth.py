@@ -12,6 +12,7 @@ import torch
 from explorer.assembly.cache import Cache, CacheView
 from explorer.assembly.construction import dtype_of
 from explorer.blueprint.plan import block_label
+from explorer.cost.parts.attributes import as_built
 from explorer.cost.parts.failures import understood
 from explorer.cost.parts.observation import META, Held, Observations, Step, fill
 from explorer.cost.parts.subject import Subject
@@ -102,5 +103,6 @@ def _observed(entry: Entry, dtype: torch.dtype, longest: int | None) -> Rate:
 def _from_nothing(entry: Entry, tokens: int, dtype: torch.dtype) -> CacheView:
     """One sequence of so many tokens through an empty cache, and the source where one is read."""
     cache = Cache(1, batch=1, capacity=tokens, dtype=dtype, device=META)
-    fill(entry.part, entry.observation.inputs, cache, tokens, 1)
+    with as_built(entry.part):
+        fill(entry.part, entry.observation.inputs, cache, tokens, 1)
     return cache.views[0]

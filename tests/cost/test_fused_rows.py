@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 from torch.utils.checkpoint import checkpoint
 
 from explorer.assembly.attend import attend
@@ -105,6 +106,14 @@ CASES: dict[str, Case] = {
         lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True),
         {**QKV, "mask": (T, S)}, attention(T * S, Work(cheap=1)), keeps_output=True,
     ),
+    "sdpa, causal from the first key": Case(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, causal_upper_left(T, S), enable_gqa=True),
+        QKV, attention(15), keeps_output=True,
+    ),
+    "sdpa, causal up to the last key": Case(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=causal_lower_right(T, S), enable_gqa=True),
+        QKV, attention(CAUSAL_PAIRS), keeps_output=True,
+    ),
     "index scores": Case(
         lambda q, k, weight: index_scores(q, k, weight, CAUSAL),
         {"q": (B, H, T, K), "k": (B, 1, S, K), "weight": (B, T, H)}, Work(cheap=B * H * CAUSAL_PAIRS),
@@ -116,6 +125,14 @@ CASES: dict[str, Case] = {
     "rms norm": Case(
         lambda x, weight: F.rms_norm(x, (K,), weight, 1e-6),
         {"x": (B, T, K), "weight": (K,)}, Work(3, 0, 1) * (B * T * K), kind="norm",
+    ),
+    "rms norm of torch itself": Case(
+        lambda x, weight: torch.rms_norm(x, (K,), weight, 1e-6),
+        {"x": (B, T, K), "weight": (K,)}, Work(3, 0, 1) * (B * T * K), kind="norm",
+    ),
+    "layer norm of torch itself": Case(
+        lambda x, weight: torch.layer_norm(x, (K,), weight, None, 1e-5, False),
+        {"x": (B, T, K), "weight": (K,)}, Work(4, 0, 2) * (B * T * K), kind="norm",
     ),
     "layer norm": Case(
         lambda x, weight, bias: F.layer_norm(x, (T, K), weight, bias),
@@ -236,15 +253,19 @@ def test_of_groups_those_are_read_that_rows_can_be_of(rows: int, met: int) -> No
     assert trace.rows[-1].read.weights == met * 16 * 24 * weight.itemsize
 
 
-def test_dropout_draws_as_torch_does() -> None:
+DROPOUTS: list[Callable[[Tensor], Tensor]] = [lambda x: F.dropout(x, 0.3), lambda x: torch.dropout(x, 0.3, True)]
+
+
+@pytest.mark.parametrize("dropout", DROPOUTS)
+def test_dropout_draws_as_torch_does(dropout: Callable[[Tensor], Tensor]) -> None:
     """One kernel that keeps a bool mask; the same seed drops the same elements."""
     x = tensor(B, T, K, device="cpu")
     torch.manual_seed(3)
-    plain = F.dropout(x, 0.3)
+    plain = dropout(x)
     (wanted,) = torch.autograd.grad(plain.sum(), x)
     torch.manual_seed(3)
     with Trace() as trace:
-        found = F.dropout(x, 0.3)
+        found = dropout(x)
         (grad,) = torch.autograd.grad(found.sum(), x)
     torch.testing.assert_close(found, plain)
     torch.testing.assert_close(grad, wanted)
@@ -305,6 +326,35 @@ def test_under_a_checkpoint_it_runs_again(device: str, reentrant: bool) -> None:
     if device == "cpu":
         (wanted,) = torch.autograd.grad(layer(x).sum(), x)
         torch.testing.assert_close(x.grad, wanted)
+
+
+def test_a_backward_that_is_differentiated_is_a_row_without_a_rule() -> None:
+    """A gain g of a norm n(x) that is squared: every gradient is asked for twice."""
+    x, gain = tensor(B, T, K), tensor(K)
+    with Trace() as trace:
+        (slope,) = torch.autograd.grad(F.rms_norm(x, (K,), gain).square().sum(), x, create_graph=True)
+        grads = torch.autograd.grad(slope.square().sum(), (x, gain))
+    assert [grad.shape for grad in grads] == [x.shape, gain.shape]
+    assert trace.counts().incomplete == (("rms_norm_backward_backward", 1),)
+    names = [row.op for row in trace.rows if row.op.startswith("rms_norm")]
+    assert names == ["rms_norm", "rms_norm_backward", "rms_norm_backward_backward", "rms_norm_backward"]
+    x = tensor(B, T, K, device="cpu")
+    with Trace():
+        (slope,) = torch.autograd.grad(F.rms_norm(x, (K,)).square().sum(), x, create_graph=True)
+        with pytest.raises(NotImplementedError, match="cannot differentiate rms_norm twice"):
+            torch.autograd.grad(slope.sum(), x)
+
+
+@pytest.mark.parametrize(("bias", "pairs"), [(causal_upper_left, 15), (causal_lower_right, CAUSAL_PAIRS)])
+def test_a_causal_bias_says_which_pairs_it_shows(bias: Callable[[int, int], Any], pairs: int) -> None:
+    q, k, v = (tensor(*shape) for shape in ((B, H, T, K), (B, H, S, K), (B, H, S, V)))
+    with Trace() as trace:
+        F.scaled_dot_product_attention(q, k, v, bias(T, S))
+    counts, per_pair = trace.counts(), 2 * B * H * (K + V)
+    assert (counts.matmul_flops, counts.matmul_flops_exact) == (per_pair * T * S, per_pair * pairs)
+    assert bias(T, S).shape == (bias(T, S).variant, T, S), "torch's class is as it was"
+    with Trace(), pytest.raises(ValueError, match="CausalBias should not be used with causal=True"):
+        F.scaled_dot_product_attention(q, k, v, bias(T, S), is_causal=True)
 
 
 @pytest.mark.parametrize("device", ["meta", "cpu"])

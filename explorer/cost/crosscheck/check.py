@@ -129,7 +129,7 @@ class _Tools:
     def _failed(self, named: Named, error: CannotRun) -> Tool:
         name, unit, release = named
         note = f"fails on this block: {error}"
-        return Tool(name, release(), "matmul_flops", unit, 1, None, self.ours.matmul_flops, note=note)
+        return Tool(name, release(), "matmul_flops", unit, 1, None, self.ours.matmul_flops, note=note, failed=True)
 
 
 Named = tuple[str, str, Callable[[], str]]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from explorer.assembly.block import Block
 from explorer.assembly.wiring import Pass
 from explorer.cost.crosscheck.stage import Stage
+from explorer.cost.ledger.causal_bias import causal_biases
 from explorer.cost.parts.trees import Like, Tree, put_together, take_apart, tensors_in
 
 
@@ -33,7 +34,8 @@ class OnePass:
         before = [(module, module.training) for module in self.module.modules()]
         self.module.train(self.train)
         try:
-            with torch.set_grad_enabled(gradients and self.train), torch.compiler.set_stance("force_eager"):
+            eagerly = torch.compiler.set_stance("force_eager")
+            with torch.set_grad_enabled(gradients and self.train), eagerly, causal_biases():
                 yield
         finally:
             for module, training in before:

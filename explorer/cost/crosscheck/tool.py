@@ -25,8 +25,8 @@ class Reason:
 class Tool:
     """What one tool prints for one block and pass.
 
-    printed: in its own `unit`, of which one is `factor` FLOPs or parameters; None: it did not run, `note` says why.
-    ours: what `quantity` is here.
+    printed: in its own `unit`, of which one is `factor` FLOPs or parameters; None: it says nothing, `note` says why.
+    ours: what `quantity` is here. failed: whether it could not be run.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Tool:
     ours: int | None
     reasons: tuple[Reason, ...] = ()
     note: str | None = None
+    failed: bool = False
 
     @property
     def converted(self) -> int | None:
@@ -56,8 +57,13 @@ class Tool:
 
     @property
     def explained(self) -> bool | None:
-        """Whether the number follows from ours and the reasons, to the last digit; None: nothing was compared."""
-        return None if self.gap is None else self.converted == self.expected
+        """Whether what it prints, if anything, follows from ours and the reasons, to the last digit.
+
+        None: it was not checked, since the tool failed or ours is not known.
+        """
+        if self.failed or self.ours is None:
+            return None
+        return self.printed is None or self.converted == self.expected
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON of a result."""

@@ -21,6 +21,7 @@ from explorer.assembly.index_scores import index_scores
 from explorer.assembly.visible import Sight, Visible
 from explorer.cost.crosscheck import formulas
 from explorer.cost.crosscheck.lengths import visible_pairs
+from explorer.cost.ledger.causal_bias import CAUSAL, is_lower_right
 from explorer.cost.ledger.entered import entered
 
 Products = tuple[int, int | None]
@@ -98,8 +99,12 @@ def _scaled_dot_product(
 ) -> Products:
     T, S = query.shape[-2], key.shape[-2]
     flops = formulas.attention(query.shape, key.shape, out.shape)
-    if attn_mask is not None:
+    lower_right = is_lower_right(attn_mask, query, key)
+    if lower_right:
+        return flops, _hidden(flops, T, S, CAUSAL)
+    if attn_mask is not None and lower_right is None:
         return flops, None
+    is_causal |= lower_right is False
     # Aligned top-left: query i sees keys 0 ... i.
     pairs = sum(min(query + 1, S) for query in range(T)) if is_causal else T * S
     return flops, flops - flops // max(T * S, 1) * pairs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from explorer.assembly.attend import attend
 from explorer.assembly.grouped import grouped
 from explorer.assembly.index_scores import index_scores
 from explorer.assembly.visible import Sight
+from explorer.cost.ledger.causal_bias import CAUSAL, lower_right
 from explorer.cost.ledger.kernels import meta_norm, on_meta, sdpa
 from explorer.cost.ledger.products import NO_PRODUCTS, Products, attention, by_group, index, top_left_pairs
 from explorer.cost.ledger.rows import Work
@@ -90,12 +91,21 @@ def _scaled_dot_product(
     T, S = query.shape[-2], key.shape[-2]
     pairs = top_left_pairs(T, S) if is_causal else T * S
     biased = attn_mask is not None and attn_mask.dtype != torch.bool
-    more = Work(cheap=biased + 2 * (dropout_p > 0))
-    work = of_attention(out, query, key, pairs) + more * (out.shape[:-2].numel() * pairs)
+    work = _softmax_work(out, query, key, pairs, dropout_p, biased=biased)
     if attn_mask is None:
         return attention(out, query, key, pairs), work
     unknown = "scaled_dot_product_attention got a mask tensor: the pairs it hides are unknown"
     return attention(out, query, key, None, unknown), work
+
+
+def _lower_right(out: Tensor, query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, **other: Any) -> Cost:
+    pairs = CAUSAL.pairs(query.shape[-2], key.shape[-2])
+    return attention(out, query, key, pairs), _softmax_work(out, query, key, pairs, dropout_p)
+
+
+def _softmax_work(out: Tensor, query: Tensor, key: Tensor, pairs: int, dropout: float, *, biased: bool = False) -> Work:
+    more = Work(cheap=biased + 2 * (dropout > 0))
+    return of_attention(out, query, key, pairs) + more * (out.shape[:-2].numel() * pairs)
 
 
 def _index_scores(out: Tensor, q: Tensor, k: Tensor, weight: Tensor, visible: Sight) -> Cost:
@@ -134,6 +144,7 @@ def _layer_norm_cost(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
+    cudnn_enable: bool = True,
 ) -> Cost:
     return NO_PRODUCTS, affine(LAYER_NORM, weight, bias) * out.numel()
 
@@ -151,21 +162,25 @@ def _layer_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
+    cudnn_enable: bool = True,
 ) -> Tensor:
     out = meta_norm(input, normalized_shape, weight, bias)
     return F.layer_norm(input, list(normalized_shape), weight, bias, eps) if out is None else out
 
 
+_RMS = Fused("rms_norm", "norm", _rms_cost, _rms_norm, one_kernel=_of_one_dtype)
+_LAYER = Fused("layer_norm", "norm", _layer_norm_cost, _layer_norm)
 _SDPA = Fused("scaled_dot_product_attention", "fused", _scaled_dot_product, sdpa, keeps_output=True)
 FUSED: Mapping[Any, Fused] = {
     attend: Fused("attend", "fused", _attend, partial(on_meta, attend), keeps_output=True),
     grouped: Fused("grouped", "product", _grouped, partial(on_meta, grouped), by_operand=True, reads=_reads_groups),
     index_scores: Fused("index_scores", "fused", _index_scores, partial(on_meta, index_scores)),
     F.scaled_dot_product_attention: _SDPA,
+    lower_right: replace(_SDPA, cost=_lower_right),
     torch.ops.aten.scaled_dot_product_attention: _SDPA,
     torch.ops.aten.scaled_dot_product_attention.default: _SDPA,
-    F.rms_norm: Fused("rms_norm", "norm", _rms_cost, _rms_norm, one_kernel=_of_one_dtype),
-    F.layer_norm: Fused("layer_norm", "norm", _layer_norm_cost, _layer_norm),
+    **dict.fromkeys((F.rms_norm, torch.rms_norm), _RMS),
+    **dict.fromkeys((F.layer_norm, torch.layer_norm), _LAYER),
     F.cross_entropy: Fused("cross_entropy", "loss", _cross_entropy, partial(on_meta, F.cross_entropy)),
 }
 

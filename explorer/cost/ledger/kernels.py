@@ -19,7 +19,10 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return F.dropout(input, p, training, inplace) if plain else torch.native_dropout(input, p, True)[0]
 
 
-REPLACED: Mapping[Any, Callable[..., Any]] = {F.dropout: dropout}
+REPLACED: Mapping[Any, Callable[..., Any]] = {
+    F.dropout: dropout,
+    torch.dropout: lambda input, p, train: dropout(input, p, train),
+}
 """Functions of torch, and what is called in their place; on a CPU the same seed gives the same result."""
 
 

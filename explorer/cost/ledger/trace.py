@@ -14,6 +14,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from explorer.cost.ledger.causal_bias import causal_biases, with_rule
 from explorer.cost.ledger.custom import cost_of, refuse
 from explorer.cost.ledger.entered import entered
 from explorer.cost.ledger.fused import FUSED, masked_by_hand
@@ -51,6 +52,7 @@ class Trace(Ledger):
 
     def __enter__(self) -> Trace:
         self._modes.enter_context(torch.compiler.set_stance("force_eager"))
+        self._modes.enter_context(causal_biases())
         self._modes.enter_context(_Functions(self))
         self._modes.enter_context(_Operators(self, self._rules))
         return self
@@ -78,6 +80,8 @@ class _Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         if func not in _KNOWN:
             return func(*args, **kwargs)
+        if func is F.scaled_dot_product_attention:
+            func, args, kwargs = with_rule(args, kwargs)
         if func in FUSED:
             return call_fused(self._ledger, func, args, kwargs)
         if func in REPLACED:

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from explorer.assembly.build import Dtype, build_block, build_model
 from explorer.assembly.model import BlockModule, Model
 from explorer.blueprint.plan import ModelPlan
+from explorer.cost.ledger.causal_bias import causal_biases
 from explorer.registry.chosen import Chosen, Make
 
 
@@ -28,7 +29,7 @@ def fake_cpu() -> Iterator[None]:
     What reads a value (`.item()`, a branch on it) raises torch's DataDependentOutputException. A module made outside
     cannot be moved in: see `fake_model` and `on_fake_cpu`.
     """
-    with _mode():
+    with causal_biases(), _mode():
         yield
 
 

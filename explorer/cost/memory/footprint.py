@@ -8,6 +8,7 @@ from typing import Any
 from explorer.cost.memory.fake import on_fake_cpu
 from explorer.cost.memory.live import working_set
 from explorer.cost.memory.saved import Saved, saved_by
+from explorer.cost.parts.attributes import as_built
 from explorer.cost.parts.failures import foreign
 from explorer.cost.parts.lies import Lies
 from explorer.cost.parts.modes import in_mode
@@ -55,15 +56,16 @@ class Footprints:
 
 
 def _look(part: Part, seen: Observation) -> Footprint:
-    with on_fake_cpu(part.modules):
+    with on_fake_cpu(part.modules), as_built(part):
         here = _Run(part, seen)
-        with in_mode(part, False):
+        with as_built(part), in_mode(part, False):
             forward = working_set(here, here.inputs(grad=False))
         if not seen.step.train:
             return Footprint(forward, seen.lies)  # looked at on meta in evaluation mode too
         lies = here.lies
-        with in_mode(part, True):
+        with as_built(part), in_mode(part, True):
             saved = saved_by(here, here.inputs())
+        with as_built(part), in_mode(part, True):
             backward = working_set(here, here.inputs(), grad=True)
     return Footprint(forward, lies, replace(saved, out=None), backward, here.lies == seen.lies)
 

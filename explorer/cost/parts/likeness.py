@@ -12,20 +12,22 @@ from torch import Tensor, nn
 from explorer.assembly.wiring import Wiring
 
 _PLAIN = (bool, int, float, str, bytes, range, Fraction, type(None))
-# What nn.Module keeps for itself; parameters, buffers and children are compared by shape below.
+# What nn.Module keeps for itself; parameters, buffers and children are compared by shape below, hooks by identity.
 _TORCH_OWN = frozenset(vars(nn.Module()))
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 def likeness(module: nn.Module) -> Hashable:
-    """Equal for modules of the same classes, attributes and parameter shapes: they cost the same on equal inputs.
+    """Equal for modules that cost the same on equal inputs: by classes, attributes, hooks and parameter shapes.
 
-    An attribute that cannot be compared by value counts as itself: two layers that hold two such objects differ.
+    An attribute, or a hook, that cannot be compared by value counts as itself: two layers that hold two such differ.
     """
     attributes = tuple((name, _value(value)) for name, value in vars(module).items() if name not in _TORCH_OWN)
     tensors = tuple((name, _value(t)) for name, t in [*module._parameters.items(), *module._buffers.items()])
     # Not `child and ...`: an empty container is a module too.
     children = tuple((name, None if child is None else likeness(child)) for name, child in module._modules.items())
-    return type(module), attributes, tensors, children
+    hooks = tuple(tuple(map(_value, vars(module)[name].values())) for name in _HOOKS)
+    return type(module), attributes, tensors, children, hooks
 
 
 def family(alike: Hashable) -> Hashable:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from explorer.assembly.cache import Cache
 from explorer.cost.ledger.rows import Counts
 from explorer.cost.ledger.trace import Trace
+from explorer.cost.parts.attributes import as_built
 from explorer.cost.parts.lies import Lies
 from explorer.cost.parts.likeness import family, likeness
 from explorer.cost.parts.modes import in_mode
@@ -178,6 +179,10 @@ class _Look:
 
     def run(self, grads: Grads | None) -> tuple[Observation, Backward]:
         """Forward, then backward from `grads`, or where they are None from the usual ones."""
+        with as_built(self.part):
+            return self._run(grads)
+
+    def _run(self, grads: Grads | None) -> tuple[Observation, Backward]:
         part, (tree, likes) = self.part, self.inputs
         tensors = [like.make() for like in likes]
         kept = as_found(part, self.inputs, self.step, WatchedCache) if part.cached else None
@@ -241,8 +246,8 @@ def as_found(
 def run(part: Part, inputs: Inputs, step: Step) -> Any:
     """What a part returns for fresh inputs, in evaluation mode."""
     tree, likes = inputs
-    view = as_found(part, inputs, step).views[0] if part.cached else None
-    with in_mode(part, False):
+    with as_built(part), in_mode(part, False):
+        view = as_found(part, inputs, step).views[0] if part.cached else None
         return part.call(put_together(tree, [like.make() for like in likes]), view)
 
 
