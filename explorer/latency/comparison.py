@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from explorer.latency.ranking import ranks
 from explorer.latency.ratio import Ratio, paired_ratio
-from explorer.latency.raw import Lane, Process, clean_pairs
+from explorer.latency.raw import Lane, Process, Shared, shared_rounds
 from explorer.latency.verdict import Disturbed, Rule, Verdict, verdicts
 
 
@@ -25,25 +25,37 @@ def compare(
     processes: Sequence[Process], base: Lane, others: Sequence[Lane], clone: Lane | None, rule: Rule | None = None
 ) -> Comparison:
     """The verdicts on `others` against `base`; `clone` is the lane of the base's clone, None where there was none."""
-    control = None if clone is None else ratio_of(processes, base, clone)
-    ratios = {lane: ratio_of(processes, base, lane) for lane in others}
+    control = None if clone is None else ratio_of(processes, base, clone, rule)
+    ratios = {lane: ratio_of(processes, base, lane, rule) for lane in others}
     disturbed = {lane: disturbed_of(processes, base, lane) for lane in others}
     return Comparison(base, verdicts(ratios, control, disturbed=disturbed, rule=rule), control)
 
 
 def ranked(processes: Sequence[Process], lanes: Sequence[Lane], rule: Rule | None = None) -> dict[Lane, int]:
     """The rank of each lane, 1 for the fastest; those that cannot be told apart from their group's best share one."""
-    return ranks(lanes, lambda base, other: ratio_of(processes, base, other), rule)
+    return ranks(lanes, lambda base, other: ratio_of(processes, base, other, rule), rule)
 
 
-def ratio_of(processes: Sequence[Process], base: Lane, other: Lane) -> Ratio | None:
-    """The paired ratio of two lanes; None where there is no clean round in which both were timed."""
-    pairs = clean_pairs(processes, base, other)
-    return paired_ratio(pairs) if pairs else None
+def ratio_of(processes: Sequence[Process], base: Lane, other: Lane, rule: Rule | None = None) -> Ratio | None:
+    """The paired ratio of two lanes over the processes that are not spoilt (see `Rule.fewest`).
+
+    None where no clean round had both, and where more processes are spoilt than not: what is left of so busy a machine
+    is no sample of it at rest.
+    """
+    shared = shared_rounds(processes, base, other)
+    sound = [one.pairs for one in shared if one.pairs and not _is_spoilt(one, rule or Rule())]
+    spoilt = sum(_is_spoilt(one, rule or Rule()) for one in shared)
+    return paired_ratio(sound) if sound and len(sound) >= spoilt else None
 
 
 def disturbed_of(processes: Sequence[Process], base: Lane, other: Lane) -> Disturbed:
-    """How many of the rounds that two lanes shared were disturbed, and the commonest reason."""
-    shared = [process for process in processes if process.track(base) and process.track(other)]
-    reasons = Counter(why for process in shared for why in process.disturbed if why is not None)
-    return Disturbed(reasons.total(), max(reasons, key=reasons.__getitem__) if reasons else None)
+    """How many of the rounds that two lanes shared were clean and how many not, and the commonest reason."""
+    shared = shared_rounds(processes, base, other)
+    reasons = Counter(why for one in shared for why in one.disturbed)
+    commonest = max(reasons, key=reasons.__getitem__) if reasons else None
+    return Disturbed(reasons.total(), commonest, clean=sum(len(one.pairs) for one in shared))
+
+
+def _is_spoilt(shared: Shared, rule: Rule) -> bool:
+    clean, disturbed = len(shared.pairs), len(shared.disturbed)
+    return clean < rule.fewest and 0 < disturbed >= clean

@@ -8,7 +8,7 @@ from dataclasses import replace
 from explorer.errors import MeasureError
 from explorer.latency.job import Job
 from explorer.latency.protocol import OnProgress, Progress
-from explorer.latency.raw import Failed, Process
+from explorer.latency.raw import Failed, Lane, Process
 from explorer.latency.spawned import Lost, spawned
 from explorer.latency.store import Store
 
@@ -19,10 +19,10 @@ def measure_job(
     """What the processes of a job find, as they find it; what the store keeps of the job comes first and is not redone.
 
     Process: a record; several of one seed are groups of candidates that had no room beside each other. Failed: a
-    candidate that crashed, hung or ended a worker; the others are measured without it. A candidate that has no time at
-    all in one process is left out of the later ones.
+    candidate that crashed, hung or ended a worker, or one of its lanes that did; the others are measured without it. A
+    candidate that has no time at all in one process is left out of the later ones.
 
-    Raises MeasureError where a worker ends before it has begun with a candidate.
+    Raises MeasureError where a worker ends before it has begun with a candidate, and so does the one in its place.
     """
     crew = _Crew(job, store, on_progress or (lambda progress: None))
     kept = [] if store is None else store.finished(job)
@@ -41,10 +41,14 @@ class _Crew:
         self.store = store
         self.on_progress = on_progress
         self.failed: set[str] = set()
+        self.without: set[Lane] = set()
         self.tried: dict[int, set[str]] = {}
 
     def note(self, found: Process | Failed) -> None:
         """Which candidates need not run again, in this process or in any."""
+        if isinstance(found, Failed) and found.impl and found.regime:
+            self.without.add(Lane(found.candidate, found.impl, found.regime))
+            return
         if isinstance(found, Failed):
             self.failed.add(found.candidate)
             return
@@ -56,20 +60,37 @@ class _Crew:
         """One process, and another one in its place as often as a candidate ends it."""
         while missing := self.missing(seed):
             needed = {other for key in missing for other in self.job.beside[key]}
-            part = replace(self.job.only(missing | (needed - self.failed)), seed=seed)
+            part = self.job.only(missing | (needed - self.failed))
+            part = replace(part, seed=seed, without=tuple(sorted(self.without)))
             for found in self.run(part):
                 self.note(found)
                 if self.store is not None:
                     self.store.add(self.job, found)
                 yield found
-            assert self.missing(seed) < missing, "a worker that ends has tried all its candidates, or lost one"
+            assert self.missing(seed) < missing or self.without > set(part.without), (
+                "a worker that ends has tried all its candidates, or lost one, or a lane"
+            )
 
     def missing(self, seed: int) -> set[str]:
         """The candidates that have not been tried in the process of this seed."""
         return {recipe.key for recipe in self.job.recipes} - self.failed - self.tried.get(seed, set())
 
     def run(self, part: Job) -> Iterator[Process | Failed]:
-        """What one worker finds; in the end the candidate that it was with when it was lost."""
+        """What one worker finds; in the end the candidate or lane that it was with when it was lost.
+
+        One that is lost before its first word is replaced once: a machine short of memory or processes may have more of
+        them a moment later.
+        """
+        try:
+            yield from self.attended(part)
+        except _NotBegun:
+            try:
+                yield from self.attended(part)
+            except _NotBegun as error:
+                raise MeasureError(f"a measuring process could not begin, twice: {error}; --resume goes on") from error
+
+    def attended(self, part: Job) -> Iterator[Process | Failed]:
+        """What one worker finds, in the end what it was lost with. Raises _NotBegun where that was nothing yet."""
         last: Progress | None = None
         with spawned(part) as worker:
             try:
@@ -84,8 +105,14 @@ class _Crew:
                 yield _blamed(last, lost)
 
 
+class _NotBegun(Exception):
+    """A worker ended before it had announced a candidate."""
+
+
 def _blamed(last: Progress | None, lost: Lost) -> Failed:
     if last is None:
-        raise MeasureError(f"a measuring process could not begin: {lost}: {lost.details}") from lost
+        raise _NotBegun(f"{lost}: {lost.details}") from lost
+    if lost.lane_only:
+        return Failed(last.candidate, str(lost), last.impl, last.regime, details=lost.details)
     lane = "".join(f", {word}" for word in (last.impl, last.regime) if word)
     return Failed(last.candidate, f"{lost} while {last.stage}{lane}", details=lost.details)

@@ -7,10 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from explorer.errors import ExplorerError, is_out_of_memory
+from explorer.errors import ExplorerError, MeasureError, is_out_of_memory
 from explorer.latency.raw import Failed
 
 T = TypeVar("T")
+
+
+class DeviceLost(MeasureError):
+    """This process can use its device no longer, because of what one candidate did: the others need a fresh one."""
+
+
+class CaptureLost(DeviceLost):
+    """A capture into a CUDA graph failed halfway: only that regime of the candidate is to blame.
+
+    Before 2.12 torch's allocator still took it to be under way, and failed later (https://github.com/pytorch/pytorch
+    pull request 180395).
+    """
 
 
 @dataclass(frozen=True)
@@ -29,12 +41,35 @@ class Failure:
 def attempt(action: Callable[[], T], doing: str) -> T | Failure:
     """What the action returns, or the failure that its exception stands for; `doing` says during what.
 
-    Our own errors speak for themselves. KeyboardInterrupt and SystemExit pass through.
+    Our own errors speak for themselves. KeyboardInterrupt and SystemExit pass through, and DeviceLost, which is raised
+    too where the failure leaves a CUDA device that answers nothing any more.
     """
     try:
         return action()
+    except DeviceLost:
+        raise
     except Exception as error:  # a plugin may raise anything, and costs one candidate
-        return _failure(error, doing)
+        failure = _failure(error, doing)
+        _check_devices(failure)
+        return failure
+
+
+def _check_devices(failure: Failure) -> None:
+    """Raises DeviceLost where CUDA is of no more use to this process, as after an illegal access or a device assertion.
+
+    Such an error comes back from every later call ("sticky", https://docs.nvidia.com/cuda/cuda-runtime-api), so that
+    each candidate that follows would be blamed for it.
+    """
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return
+    try:
+        for index in range(torch.cuda.device_count()):
+            if torch.cuda.memory_reserved(index):  # no context on devices that nobody uses
+                torch.cuda.synchronize(index)
+    except Exception as error:  # torch.AcceleratorError, or a RuntimeError in its place
+        raise DeviceLost(f"{failure.reason}; after that the device answers nothing in this process") from error
 
 
 def _failure(error: Exception, doing: str) -> Failure:

@@ -14,14 +14,14 @@ from explorer.latency.watching.switches import SwitchesGuard
 
 
 class Guard(Protocol):
-    """Watches one round after the other; replace it by one that knows in tests."""
+    """Watches one sample after the other; replace it by one that knows in tests."""
 
     @property
     def name(self) -> str:
         """What is watched."""
 
     def start(self) -> None:
-        """A round begins."""
+        """A sample begins."""
 
     def stop(self) -> str | None:
         """What disturbed the time since `start`, None if nothing was seen."""
@@ -44,10 +44,36 @@ class NoGuard:
         """Nothing seen."""
 
 
+@dataclass(frozen=True)
+class Together:
+    """Several guards at once: the first that saw something says what."""
+
+    guards: tuple[Guard, ...]
+
+    @property
+    def name(self) -> str:
+        return "; ".join(guard.name for guard in self.guards)
+
+    def start(self) -> None:
+        for guard in self.guards:
+            guard.start()
+
+    def stop(self) -> str | None:
+        reasons = [guard.stop() for guard in self.guards]  # all of them: each has begun
+        return next((reason for reason in reasons if reason is not None), None)
+
+
 def guard_for(device: str) -> Guard:
-    """The guard of a device as `resolve_device` gives it: NVML on CUDA, the host's CPUs elsewhere."""
+    """The guard of a device as `resolve_device` gives it: the host's CPUs, and NVML beside them on CUDA.
+
+    The host counts there too: `latency` and what is bound by launching are times of the host.
+    """
     if device.partition(":")[0] != "cuda":
         return _host_guard()
+    return Together((_host_guard(), _device_guard(device)))
+
+
+def _device_guard(device: str) -> Guard:
     try:
         return CudaGuard(open_nvml(device))
     except MeasureError as error:

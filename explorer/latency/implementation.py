@@ -26,6 +26,9 @@ class Implemented(Protocol):
     def of_copy(self, module: nn.Module) -> Forward:
         """The call of a copy of the module (equal but for its weights' place), by the same code."""
 
+    def compiles(self) -> int:
+        """How many graphs its calls have had compiled so far."""
+
     def facts(self) -> dict[str, Any]:
         """What to say of it beside its times: see `Compiled.facts`; {} for `eager`."""
 
@@ -58,6 +61,9 @@ class Eager:
 
     def of_copy(self, module: nn.Module) -> Forward:
         return module
+
+    def compiles(self) -> int:
+        return 0
 
     def facts(self) -> dict[str, Any]:
         return {}
@@ -98,12 +104,16 @@ class Compiled:
 
         return call
 
+    def compiles(self) -> int:
+        return self._log.compiles
+
     def facts(self) -> dict[str, Any]:
         """Seconds and counts so far; they are in no latency but that of the first call.
 
         compile_s: seconds of compiling, forward and backward, recompiling included; what torch found compiled on disk
         takes less. compiles: graphs, more than one where the module breaks the graph or was compiled again. recompiles:
-        those after the first call; each was in some later time. compile_note: why these are not what they seem.
+        those after the first call; the samples that they fell in are dropped. compile_note: why these are not what they
+        seem.
         """
         from torch._dynamo import config
 

@@ -13,6 +13,7 @@ from explorer.errors import UsageError
 from explorer.latency.device import device_name, resolve_device
 from explorer.latency.effort import Effort, effort_for
 from explorer.latency.implementation import checked
+from explorer.latency.raw import Lane
 from explorer.latency.recipe import Recipe
 from explorer.latency.temperature import MODES
 from explorer.latency.words import known
@@ -23,7 +24,8 @@ class Job:
     """What one comparison measures, and in which surroundings.
 
     threads, float32_matmul: of torch in the worker. modules: plugin modules beside the installed ones. path: sys.path.
-    last_cache: bytes of the last-level cache, None for what the device tells (see `last_cache_bytes`).
+    last_cache: bytes of the last-level cache, None for what the device tells (see `last_cache_bytes`). without: lanes
+    that are left out, because trying them ends a worker.
     """
 
     device: str
@@ -39,6 +41,7 @@ class Job:
     path: tuple[str, ...]
     versions: Mapping[str, str]
     last_cache: int | None = None
+    without: tuple[Lane, ...] = ()
 
     @property
     def beside(self) -> dict[str, frozenset[str]]:
@@ -73,7 +76,8 @@ class Job:
         """What `to_dict` made, read again."""
         lists = {key: tuple(data[key]) for key in ("impls", "modules", "path")}
         recipes = tuple(Recipe(**one) for one in data["recipes"])
-        return cls(**{**data, **lists, "effort": Effort(**data["effort"]), "recipes": recipes})
+        without = tuple(Lane(**one) for one in data["without"])
+        return cls(**{**data, **lists, "effort": Effort(**data["effort"]), "recipes": recipes, "without": without})
 
 
 def job_for(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -40,16 +40,18 @@ def measure(
     cache: str = "auto",
     last_cache: int | None = None,
     regimes: Sequence[Regime] | None = None,
+    without: Collection[Lane] = (),
     guard: Guard | None = None,
     on_progress: OnProgress | None = None,
 ) -> Process:
     """The times of every candidate in every implementation and regime, all in the same interleaved rounds.
 
     A candidate that fails costs only itself: the reason stands in `failed`. seed: draws the order of building and of
-    the rounds. last_cache: bytes of the last-level cache, None for what the device tells. Of the effort, `processes`
-    and `hang_s` do not apply here. Torch's global state is left as it was.
+    the rounds. last_cache: bytes of the last-level cache, None for what the device tells. without: lanes to leave out.
+    Of the effort, `processes` and `hang_s` do not apply here. Torch's global state is left as it was.
 
-    Raises UsageError for an unknown effort, implementation or cache mode, and for two candidates with one key.
+    Raises UsageError for an unknown effort, implementation or cache mode, and for two candidates with one key;
+    DeviceLost where a candidate leaves this process without its device.
     """
     _refuse_repeated_keys(candidates)
     ways = tuple(regimes or regimes_for(device))
@@ -59,6 +61,7 @@ def measure(
         effort=(effort_for(effort) if isinstance(effort, str) else effort).on(device),
         rng=random.Random(seed),
         regimes=ways,
+        without=frozenset(without),
         guard=guard or guard_for(device),
         on_progress=on_progress or (lambda progress: None),
     )
@@ -74,6 +77,7 @@ class _Bench:
     effort: Effort
     rng: random.Random
     regimes: tuple[Regime, ...]
+    without: frozenset[Lane]
     guard: Guard
     on_progress: OnProgress
 
@@ -98,7 +102,7 @@ def _process(candidates: Sequence[Candidate], bench: _Bench, seed: int) -> Proce
     found.clear()
     for lane in rounds.times_ms:
         release(lanes, lane)
-    return Process(seed, tracks, rounds.disturbed, bench.guard.name, surroundings, facts, tuple(failed))
+    return Process(seed, tracks, rounds.rounds, bench.guard.name, surroundings, facts, tuple(failed))
 
 
 def _warm_lanes(candidates: Sequence[Candidate], bench: _Bench) -> tuple[dict[Lane, Warm], list[Failed]]:
@@ -113,6 +117,8 @@ def _warm_lanes(candidates: Sequence[Candidate], bench: _Bench) -> tuple[dict[La
         arm = arms.popleft()
         for place, regime in enumerate(bench.regimes):
             lane = Lane(arm.candidate.key, arm.impl, regime.name)
+            if lane in bench.without:
+                continue
             done = total - (len(arms) + 1) * len(bench.regimes) + place
             bench.on_progress(Progress("warming up", done, total, lane.candidate, lane.impl, lane.regime))
             warm = attempt(partial(_warm_up, arm, regime, bench), "warming up")
@@ -139,7 +145,8 @@ def _arms(candidates: Sequence[Candidate], bench: _Bench) -> tuple[deque[Arm], l
 
 def _warm_up(arm: Arm, regime: Regime, bench: _Bench) -> Warm:
     timed = regime.timed(arm.calls, bench.flush if arm.temperature.cache == COLD else None)
-    return warm_up(replace(timed, owner=arm), bench.effort)
+    compiles = int if arm.implemented is None else arm.implemented.compiles
+    return warm_up(replace(timed, compiles=compiles, owner=arm), bench.effort)
 
 
 def _track(lane: Lane, warm: Warm, rounds: Rounds, bench: _Bench) -> Track:
@@ -154,6 +161,7 @@ def _track(lane: Lane, warm: Warm, rounds: Rounds, bench: _Bench) -> Track:
         copies=warmth.copies,
         cache=warmth.cache,
         notes=(*warmth.notes, *regime_notes(bench.at.device, lane.regime, warmth.cache)),
+        disturbed=rounds.disturbed[lane],
     )
 
 

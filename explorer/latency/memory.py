@@ -11,6 +11,9 @@ _CGROUPS = (
     (_CGROUP / "memory.max", _CGROUP / "memory.current"),
     (_CGROUP / "memory/memory.limit_in_bytes", _CGROUP / "memory/memory.usage_in_bytes"),
 )
+# Files that the kernel drops when memory is wanted count as used; v2 calls them the first name, v1 the second, where
+# they are of all groups below. The tools that come with containers subtract the same.
+_DROPPED = ("inactive_file", "total_inactive_file")
 
 
 def free_bytes(device: str) -> int | None:
@@ -44,4 +47,13 @@ def _left(limit: Path, used: Path) -> int | None:
     if not (limit.exists() and used.exists()):
         return None
     words = limit.read_text().strip()
-    return int(words) - int(used.read_text()) if words.isdigit() else None
+    if not words.isdigit():
+        return None
+    return int(words) - max(0, int(used.read_text()) - _droppable(used.with_name("memory.stat")))
+
+
+def _droppable(stat: Path) -> int:
+    if not stat.exists():
+        return 0
+    found = dict(line.split() for line in stat.read_text().splitlines())
+    return max((int(found[name]) for name in _DROPPED if name in found), default=0)

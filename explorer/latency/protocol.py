@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import math
 import random
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,7 +30,7 @@ class Progress:
     """What is about to be done, and to which lane or candidate: `done` of `total` steps of a stage are behind.
 
     Stages: comparing (what is declared equal), building, warming up, measuring, inspecting. The steps of `measuring`
-    are clean rounds.
+    are clean samples of the lane that has the fewest.
     """
 
     stage: str
@@ -49,8 +49,8 @@ class Timed:
     """How a lane is timed.
 
     call: runs `each` steps. turn: calls that touch every copy of the weights; a sample is a multiple of it. most: calls
-    in one sample at most. rehearsal: the clock of the warm-up, where that need not do all that `clock` does. owner:
-    what the call belongs to, kept as long as the lane.
+    in one sample at most. rehearsal: the clock of the warm-up, where that need not do all that `clock` does. compiles:
+    how many compilations the call has set off so far. owner: what the call belongs to, kept as long as the lane.
     """
 
     call: Call
@@ -59,6 +59,7 @@ class Timed:
     turn: int = 1
     most: int = _MOST_CALLS
     rehearsal: Clock | None = None
+    compiles: Callable[[], int] = int
     owner: Any = None
 
 
@@ -81,11 +82,27 @@ class Warm:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Milliseconds a step of every lane, one for each round (None: no valid reading), and what disturbed the rounds."""
+    """Milliseconds a step of every lane, one for each round, None where there is none (see `take_sample`).
+
+    disturbed: what disturbed each sample of a lane. rounds: of each round the first disturbance of all.
+    """
 
     times_ms: Mapping[Lane, tuple[float | None, ...]]
-    disturbed: tuple[str | None, ...]
+    disturbed: Mapping[Lane, tuple[str | None, ...]]
+    rounds: tuple[str | None, ...]
     failed: Mapping[Lane, Failure]
+
+
+@dataclass
+class _Taken:
+    """The samples of one lane so far."""
+
+    times_ms: list[float | None] = field(default_factory=list)
+    disturbed: list[str | None] = field(default_factory=list)
+
+    @property
+    def clean(self) -> int:
+        return self.disturbed.count(None)
 
 
 def warm_up(timed: Timed, effort: Effort) -> Warm:
@@ -107,36 +124,44 @@ def warm_up(timed: Timed, effort: Effort) -> Warm:
 def interleave(
     lanes: MutableMapping[Lane, Warm], effort: Effort, rng: random.Random, guard: Guard, on_progress: OnProgress
 ) -> Rounds:
-    """Rounds of all lanes until the effort is spent.
+    """Rounds of all lanes until the effort is spent. The guard watches each sample by itself.
 
     A lane that raises becomes a Failure and is taken out of `lanes`, so that nothing keeps its memory; the others go
     on. KeyboardInterrupt passes through.
     """
     failed: dict[Lane, Failure] = {}
-    times: dict[Lane, list[float]] = {lane: [] for lane in lanes}
-    disturbed: list[str | None] = []
-    while lanes and not _is_enough(times, lanes, disturbed, effort):
-        guard.start()
+    taken = {lane: _Taken() for lane in lanes}
+    rounds: list[str | None] = []
+    while lanes and not _is_enough(taken, lanes, len(rounds), effort):
+        reasons = []
         for lane in rng.sample(tuple(lanes), len(lanes)):
-            on_progress(_progress(lane, disturbed, effort))
+            on_progress(_progress(lane, taken, lanes, effort))
+            guard.start()
             sample = attempt(partial(take_sample, lanes[lane]), "measuring")
+            reasons.append(guard.stop())
             if isinstance(sample, Failure):
                 failed[lane] = sample
                 release(lanes, lane)
             else:
-                times[lane].append(sample)
-        disturbed.append(guard.stop())
-    valid = {lane: tuple(time if is_valid(time) else None for time in times[lane]) for lane in lanes}
-    return Rounds(valid, tuple(disturbed), failed)
+                taken[lane].times_ms.append(sample)
+                taken[lane].disturbed.append(reasons[-1])
+        rounds.append(next((why for why in reasons if why is not None), None))
+    times = {lane: tuple(taken[lane].times_ms) for lane in lanes}
+    return Rounds(times, {lane: tuple(taken[lane].disturbed) for lane in lanes}, tuple(rounds), failed)
 
 
-def take_sample(warm: Warm) -> float:
-    """Milliseconds a step over the calls of one sample, in which every copy of the weights is touched."""
+def take_sample(warm: Warm) -> float | None:
+    """Milliseconds a step over the calls of one sample, in which every copy of the weights is touched.
+
+    None where the clock gave no valid reading, and where a call was compiled again, which is no part of its time.
+    """
     timed, calls = warm.timed, warm.calls
     assert calls % timed.turn == 0, f"{calls} calls leave some of the copies out that take {timed.turn}"
     if warm.lead:
         timed.call()
-    return timed.clock.time(timed.call, calls) / (calls * timed.each)
+    compiled = timed.compiles()
+    elapsed = timed.clock.time(timed.call, calls) / (calls * timed.each)
+    return elapsed if is_valid(elapsed) and timed.compiles() == compiled else None
 
 
 def calls_for(call_ms: float, sample_ms: float, timed: Timed) -> int:
@@ -160,16 +185,15 @@ def _is_warm(readings: Sequence[float], spent: float, effort: Effort) -> bool:
     return all(map(is_valid, last)) and spread(last) <= effort.steady_within
 
 
-def _is_enough(
-    times: Mapping[Lane, Sequence[float]], lanes: Mapping[Lane, Warm], disturbed: Sequence[str | None], effort: Effort
-) -> bool:
-    """Whether there are rounds enough, or the samples took the budget: whole rounds only, so that all have as many."""
-    done = len(disturbed)
-    if disturbed.count(None) >= effort.rounds or done >= MOST_ROUNDS * effort.rounds:
+def _is_enough(taken: Mapping[Lane, _Taken], lanes: Mapping[Lane, Warm], done: int, effort: Effort) -> bool:
+    """Whether each lane has clean samples enough, or the samples took the budget: whole rounds only, so that all have
+    as many."""
+    if min(taken[lane].clean for lane in lanes) >= effort.rounds or done >= MOST_ROUNDS * effort.rounds:
         return True
-    spent = sum(sum(times[lane]) * warm.calls * warm.timed.each for lane, warm in lanes.items())
+    spent = sum(sum(filter(None, taken[lane].times_ms)) * warm.calls * warm.timed.each for lane, warm in lanes.items())
     return done >= effort.fewest_rounds and spent >= effort.budget_ms * len(lanes)
 
 
-def _progress(lane: Lane, disturbed: Sequence[str | None], effort: Effort) -> Progress:
-    return Progress("measuring", disturbed.count(None), effort.rounds, lane.candidate, lane.impl, lane.regime)
+def _progress(lane: Lane, taken: Mapping[Lane, _Taken], lanes: Collection[Lane], effort: Effort) -> Progress:
+    done = min(effort.rounds, *(taken[other].clean for other in lanes))
+    return Progress("measuring", done, effort.rounds, lane.candidate, lane.impl, lane.regime)

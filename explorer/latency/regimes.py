@@ -20,13 +20,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from explorer.errors import is_out_of_memory
 from explorer.latency.clock import Call, Clock, CudaEventClock, PerfCounterClock, SingleCallClock
+from explorer.latency.failure import CaptureLost
 from explorer.latency.protocol import Timed
+from explorer.latency.statistics import is_valid
 
 _TRIED = ("cpu", "cuda")
 
-# Steps in one graph, at least: a replay is one launch of some microseconds, which they share.
+# Steps in one graph: a replay is one launch of some microseconds, which they share. Fewer where they take this long.
 _STEPS_IN_GRAPH = 32
+_GRAPH_MS = 5.0
 _STEPS_BEFORE_CAPTURE = 3
 # Overwriting the caches takes much longer than most calls.
 _MOST_FLUSHES = 10
@@ -77,7 +81,7 @@ def regimes_for(device: str) -> tuple[Regime, ...]:
     )
     return (
         Regime("throughput", events, in_turn),
-        Regime("device", events, partial(in_a_graph, device=device)),
+        Regime("device", events, partial(in_a_graph, device=device, clock=events)),
         latency,
     )
 
@@ -99,10 +103,28 @@ def in_turn(steps: Sequence[Call], single: bool = False) -> Prepared:
     return Prepared(lambda: next(turn)(), each=1, turn=len(steps))
 
 
-def in_a_graph(steps: Sequence[Call], single: bool = False, *, device: str) -> Prepared:
-    """A CUDA graph of the steps of all copies, several times over; raises where a step cannot be captured."""
-    rounds = 1 if single else math.ceil(_STEPS_IN_GRAPH / len(steps))
-    return Prepared(_captured(steps, rounds, device), each=rounds * len(steps), turn=1)
+def in_a_graph(steps: Sequence[Call], single: bool = False, *, device: str, clock: Clock) -> Prepared:
+    """A CUDA graph of the steps of all copies, as often as some milliseconds take.
+
+    Raises what a step raises that waits for the device, which no graph can hold; CaptureLost where capturing fails.
+    """
+    import torch
+
+    here, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    # The outer `stream(here)`: after a capture that failed, torch leaves the side stream as the current one.
+    with torch.cuda.device(device), torch.cuda.stream(here):
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            pass_ms = _rehearsed(steps, clock)
+        here.wait_stream(side)
+        rounds = 1 if single else _rounds(len(steps), pass_ms)
+        return Prepared(_captured(steps, rounds, side), each=rounds * len(steps), turn=1)
+
+
+def _rounds(steps: int, pass_ms: float) -> int:
+    """How often all steps go into one graph. Called one by one they take longer than there, where nothing launches."""
+    most = math.ceil(_STEPS_IN_GRAPH / steps)
+    return min(most, math.ceil(_GRAPH_MS / pass_ms)) if is_valid(pass_ms) else most
 
 
 @dataclass(frozen=True)
@@ -116,28 +138,41 @@ class _Replay:
         self.graph.replay()
 
 
-def _captured(steps: Sequence[Call], rounds: int, device: str) -> Call:
-    """Replays `rounds` times every step. Each has run on a side stream before, so that it allocates and tunes there."""
+def _rehearsed(steps: Sequence[Call], clock: Clock) -> float:
+    """Milliseconds of all steps once, after they have allocated and tuned on the stream of the capture.
+
+    The last time they must not wait for the device: torch names the operation that does, and nothing is broken by it.
+    """
     import torch
 
-    here = torch.cuda.current_stream(device)
-    side = torch.cuda.Stream(device)
+    _run(steps, _STEPS_BEFORE_CAPTURE - 2)
+    pass_ms = clock.time(partial(_run, steps, 1), 1)
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        _run(steps, 1)
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+    return pass_ms
+
+
+def _captured(steps: Sequence[Call], rounds: int, side: Any) -> Call:
+    """Replays `rounds` times every step. Raises CaptureLost where it fails for want of anything but memory."""
+    import torch
+
     graph = torch.cuda.CUDAGraph()
-    # The outer `stream(here)`: after a capture that failed, torch leaves the side stream as the current one.
-    with torch.cuda.device(device), torch.cuda.stream(here):
-        side.wait_stream(here)
-        with torch.cuda.stream(side):
-            _run(steps, _STEPS_BEFORE_CAPTURE)
-        here.wait_stream(side)
-        try:
-            with torch.cuda.graph(graph, stream=side):
-                _run(steps, rounds)
-        except Exception:
-            # It would stay in the capture that failed, and each later draw would raise
-            # (https://github.com/ace-step/ACE-Step-1.5/issues/587).
-            torch.cuda.default_generators[here.device_index].graphsafe_set_state(torch.Generator(device))
+    try:
+        with torch.cuda.graph(graph, stream=side):
+            _run(steps, rounds)
+    except Exception as error:  # whatever a step raises
+        if is_out_of_memory(error):
             raise
+        raise CaptureLost(f"no CUDA graph holds it: {type(error).__name__}: {_first_line(error)}") from error
     return _Replay(graph, steps)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")
 
 
 def _run(steps: Sequence[Call], rounds: int) -> None:

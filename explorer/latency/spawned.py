@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -23,15 +24,21 @@ _BEGIN_S = 120.0
 """Seconds that a worker may take before its first word: it imports torch, on a busy machine from a cold disk."""
 _FAREWELL_S = 10.0
 """Seconds from the end of a worker's output to the end of its process."""
+_LOOK_S = 1.0
+"""Seconds of silence after which it is looked whether the worker is still there."""
 _TAIL = 2000
 
 
 class Lost(Exception):
-    """A worker that ended, or was ended, before it was done. details: the last that it wrote to standard error."""
+    """A worker that ended, or was ended, before it was done.
 
-    def __init__(self, how: str, details: str) -> None:
+    details: the last that it wrote to standard error. lane_only: whether the candidate's other lanes may go on.
+    """
+
+    def __init__(self, how: str, details: str, *, lane_only: bool = False) -> None:
         super().__init__(how)
         self.details = details
+        self.lane_only = lane_only
 
 
 @contextlib.contextmanager
@@ -73,35 +80,54 @@ class Spawned:
     def messages(self) -> Iterator[dict[str, Any]]:
         """What it says, in order, until it is done.
 
-        Raises Lost where it ends early, and where it says nothing for too long; MeasureError where it fails by itself.
+        Raises Lost where it ends early, says nothing for too long or cannot go on; MeasureError where it fails by
+        itself.
         """
         patience = max(_BEGIN_S, self._hang_s)
         while True:
-            try:
-                line = self._lines.get(timeout=patience)
-            except queue.Empty:
+            line = self._line(patience)
+            if line is None:
                 self.kill()
-                raise Lost(f"no sign of life for {patience:g} s", self._tail()) from None
+                raise Lost(f"no sign of life for {patience:g} s", self._tail())
             message = json.loads(line) if line.endswith(b"\n") else None
             if message is None:
                 raise Lost(self._how_it_ended(), self._tail())
             if message["event"] == "end":
                 return
+            if message["event"] == "lost":
+                raise Lost(message["reason"], self._tail(), lane_only=message["lane_only"])
             if message["event"] == "broken":
                 raise MeasureError(f"a measuring process failed: {message['reason']}")
             yield message
             patience = self._hang_s
 
+    def _line(self, patience: float) -> bytes | None:
+        """The next line, b"" after the last one, None where nothing came for so many seconds.
+
+        An ended worker says nothing more, though a child that it left may hold its output open.
+        """
+        until = time.monotonic() + patience
+        while (left := until - time.monotonic()) > 0:
+            ended = self._process.poll() is not None
+            try:
+                return self._lines.get(timeout=min(_LOOK_S, left))
+            except queue.Empty:
+                if ended:
+                    return b""
+        return None
+
     def kill(self) -> None:
-        """End the worker and what it started, by its own group; it is waited for, so that no zombie stays."""
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # ended in this moment
-                if hasattr(os, "killpg"):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                else:
-                    self._process.kill()
+        """End the worker and what it started, by its own group; it is waited for, so that no zombie stays.
+
+        The group is ended also where the worker has ended by itself: a child that it left would hold its output open.
+        """
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the whole group has ended
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
         self._process.wait()
-        self._listener.join()
+        self._listener.join(timeout=_FAREWELL_S)  # not for ever: a child may have left the group
 
     def _listen(self) -> None:
         """Pass on what it says; a line without an end is its last."""

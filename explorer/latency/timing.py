@@ -14,13 +14,14 @@ from explorer.latency.statistics import is_steady, summarise
 
 @dataclass(frozen=True)
 class Timing:
-    """How long one call takes, in milliseconds: median, 10th and 90th percentile over the clean rounds.
+    """How long one call takes, in milliseconds: median, 10th and 90th percentile over the clean samples.
 
     first_call_ms: of the first process, the very first call with whatever it compiles or allocates; in no other number.
-    rounds: valid times that count. dropped: rounds in which the clock gave no valid reading. clean: share of all rounds
-    in which nothing else used the device; where it is 0 the numbers are of all rounds. warmup: calls before the first
-    sample. calls: in one sample, of which a time is the mean. together: candidates in the same rounds, this one
-    included. steady: whether in each process the first and the second half of the rounds agree within 10 %.
+    rounds: valid times that count. dropped: samples without a valid reading, or in which it was compiled again. clean:
+    share of all samples during which nothing else used the device; where it is 0 the numbers are of all samples.
+    warmup: calls before the first sample. calls: in one sample, of which a time is the mean. together: candidates in
+    the same rounds, this one included. steady: whether in each process the first and the second half of the rounds
+    agree within 10 %.
     """
 
     device: str
@@ -60,7 +61,7 @@ def timing(processes: Sequence[Process], lane: Lane) -> Timing:
     first, track = found[0]
     times = [time for _, one in found for time in one.times_ms]
     summary = summarise(clean_times(processes, lane) or [math.nan if time is None else time for time in times])
-    rounds = [reason for process, _ in found for reason in process.disturbed]
+    rounds = [reason for process, _ in found for reason in process.disturbances(lane)]
     return Timing(
         device=str(first.environment.get("device_name", "")),
         impl=lane.impl,

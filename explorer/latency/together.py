@@ -41,6 +41,7 @@ def measured(job: Job, on_progress: OnProgress) -> Iterator[Process]:
             impls=job.impls,
             cache=job.cache,
             last_cache=job.last_cache,
+            without=job.without,
             on_progress=on_progress,
         )
         return _with_gates(found, passed)

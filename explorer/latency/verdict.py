@@ -28,8 +28,9 @@ class Rule:
     """When a word is said.
 
     margin: what is too small to matter, as a share. cross_check: how far the ratio of the 10th percentiles may be from
-    the ratio, as a share. fewest: with fewer clean rounds than this, and no more of them than disturbed ones, it is
-    `contended`. alpha: how often one of all the faster and slower of a comparison may be wrong.
+    the ratio, as a share. fewest: a process with fewer clean rounds than this, and no more of them than disturbed ones,
+    is spoilt and counts for nothing; where most are, it is `contended`. alpha: how often one of all the faster and
+    slower of a comparison may be wrong.
     """
 
     margin: float = 0.03
@@ -40,10 +41,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Disturbed:
-    """How many rounds of a candidate and the baseline were disturbed, and most often by what."""
+    """How many rounds of a candidate and the baseline were disturbed, most often by what, and how many were clean."""
 
     rounds: int
     why: str | None = None
+    clean: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,8 @@ class _Comparison:
     compared: int
 
     def verdict(self, ratio: Ratio | None, disturbed: Disturbed, *, certain: bool) -> Verdict:
-        clean = ratio.rounds if ratio else 0
-        if clean < self.rule.fewest and disturbed.rounds > 0 and disturbed.rounds >= clean:
-            return Verdict("contended", _contention(clean, disturbed), ratio)
+        if ratio is None and disturbed.rounds:
+            return Verdict("contended", _contention(disturbed))
         if ratio is None:
             return Verdict("unclear", "there is no round in which both were timed")
         doubt = _doubt(ratio, self.control, self.rule)
@@ -116,9 +117,9 @@ class _Comparison:
         return "unclear", f"{shown}: neither within {margin} nor beyond"
 
 
-def _contention(clean: int, disturbed: Disturbed) -> str:
+def _contention(disturbed: Disturbed) -> str:
     most = f", most often by {disturbed.why}" if disturbed.why else ""
-    return f"too few clean rounds: {clean}, beside {disturbed.rounds} disturbed ones{most}"
+    return f"too few clean rounds: {disturbed.clean}, beside {disturbed.rounds} disturbed ones{most}"
 
 
 def _doubt(ratio: Ratio, control: Ratio | None, rule: Rule) -> str | None:

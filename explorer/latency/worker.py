@@ -1,7 +1,8 @@
 """A process that measures one job: reads it from standard input, writes JSON lines to standard output.
 
 Lines: {"event": "progress", ...} before each step, so that the parent knows whom to blame; {"event": "process", ...}
-with a record; as the last one {"event": "end"}, or {"event": "broken", ...} where no candidate is to blame.
+with a record; as the last one {"event": "end"}, or {"event": "lost", ...} where the candidate or lane last announced
+left this process without its device, or {"event": "broken", ...} where no candidate is to blame.
 """
 
 from __future__ import annotations
@@ -32,9 +33,14 @@ def main() -> None:
         out.flush()
 
     data = json.load(sys.stdin)
+    from explorer.latency.failure import CaptureLost, DeviceLost
+
     try:
         for process in _measured(data, lambda progress: send("progress", asdict(progress))):
             send("process", process.to_dict())
+    except DeviceLost as error:
+        send("lost", {"reason": str(error), "lane_only": isinstance(error, CaptureLost)})
+        return
     except Exception as error:  # no candidate's: those are caught one by one
         send("broken", {"reason": f"{type(error).__name__}: {error}"})
         raise

@@ -112,11 +112,16 @@ def _notes(entry: Entry) -> Iterator[str]:
         yield entry["reason"]
 
 
+def _watched(track: Mapping[str, Any], process: Mapping[str, Any]) -> Sequence[str | None]:
+    found: Sequence[str | None] = track["disturbed"] or process["disturbed"]
+    return found
+
+
 def _surroundings(document: Document, width: int) -> Iterator[str]:
     """What was measured on, with what, and how much of the time nothing else ran."""
     on = document["environment"]["measured_on"]
     processes = [process for measured in document["measurements"] for process in measured["processes"]]
-    rounds = [why for process in processes for why in process["disturbed"]]
+    samples = [why for process in processes for track in process["tracks"] for why in _watched(track, process)]
     guards = ", ".join(dict.fromkeys(process["guard"] for process in processes)) or "nothing"
     threads = plural(on["threads"], "thread")
     precision = on["precision"]["float32_matmul"]
@@ -124,7 +129,7 @@ def _surroundings(document: Document, width: int) -> Iterator[str]:
         printable(f"measured on {on['device_name']} ({on['device']}), {threads}, torch {on['torch']}"), width, HANG
     )
     yield from wrap(
-        f"float32 products: {precision}; watched: {guards}; {rounds.count(None)} of {len(rounds)} rounds clean",
+        f"float32 products: {precision}; watched: {guards}; {samples.count(None)} of {len(samples)} samples clean",
         width,
         HANG,
     )

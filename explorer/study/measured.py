@@ -63,8 +63,7 @@ class Measured:
         """How the baseline that was measured twice compares with itself, in each implementation and regime."""
         found = []
         for lane in self._lanes:
-            clone = self._clone(lane)
-            ratio = None if clone is None else ratio_of(self.processes, lane, clone)
+            ratio = self._control(lane)
             if ratio is not None:
                 about = {"baseline_id": lane.candidate, "impl": lane.impl, "regime": lane.regime}
                 found.append(about | _shown(ratio))
@@ -93,6 +92,11 @@ class Measured:
         """The baseline measured once more; None where it was not."""
         clone = Lane(f"{base.candidate}{CLONE}", base.impl, base.regime)
         return clone if clone in self._lanes else None
+
+    def _control(self, base: Lane) -> Ratio | None:
+        """How the baseline compares with itself, measured once more."""
+        clone = self._clone(base)
+        return None if clone is None else ratio_of(self.processes, base, clone)
 
     @cached_property
     def _ranks(self) -> dict[Lane, int]:
@@ -130,8 +134,9 @@ class Measured:
         own = Lane(base, lane.impl, lane.regime)
         gates = (facts.get("gate"), facts.get("parity"), self._facts(own).get("parity"))
         closed = next((reason for gate in gates if (reason := _closed(gate))), None)
-        if closed is None and self._clone(own) is None:
-            closed = f"the baseline was not measured a second time: {self.reason(f'{base}{CLONE}')}"
+        if closed is None and self._control(own) is None and told.word != "contended":
+            closed = self.reason(f"{base}{CLONE}") or "too few clean rounds"
+            closed = f"the baseline cannot be held against itself: {closed}"
         if closed is not None:
             return {"verdict": "unclear", "reason": closed, "ratio": None}
         return {"verdict": told.word, "reason": told.reason, "ratio": told.ratio and self._ratio(told.ratio, lane)}

@@ -132,15 +132,52 @@ def test_records_before_a_crash_are_not_measured_again(workers, monkeypatch):
 
 
 def test_a_worker_that_cannot_begin_is_nobodys_fault(workers, monkeypatch):
-    workers()
+    made = workers()
 
     def messages(self):
         raise Lost("its process exited with code 1", "ModuleNotFoundError: no module named torch")
         yield
 
     monkeypatch.setattr(Workers, "messages", messages)
-    with pytest.raises(MeasureError, match=r"could not begin: .* code 1: ModuleNotFoundError: no module named torch"):
+    reason = r"could not begin, twice: .* code 1: ModuleNotFoundError: no module named torch; --resume goes on$"
+    with pytest.raises(MeasureError, match=reason):
         list(measure_job(JOB))
+    assert made.given == [(0, ALL)] * 2
+
+
+def test_a_worker_that_cannot_begin_is_replaced_once(workers, monkeypatch):
+    made = workers()
+    begin = Workers.messages
+
+    def messages(self):
+        if len(made.given) == 1:
+            raise Lost("its process was ended by SIGKILL", "")
+        yield from begin(self)
+
+    monkeypatch.setattr(Workers, "messages", messages)
+    assert list(measure_job(JOB)) == [process(seed, ALL) for seed in (0, 1)]
+    assert made.given == [(0, ALL), (0, ALL), (1, ALL)]
+
+
+def test_a_lane_that_ends_a_worker_is_left_out_and_no_more(workers, monkeypatch, store):
+    """The candidate's other lanes are measured in a fresh worker, also where a run is taken up again."""
+    made = workers()
+    whole = Workers.messages
+    graph = Lane("a", "eager", "device")
+
+    def messages(self):
+        if graph not in self.part.without:
+            yield progress("a", "warming up", impl="eager", regime="device")
+            raise Lost("no CUDA graph holds it", "", lane_only=True)
+        yield from whole(self)
+
+    monkeypatch.setattr(Workers, "messages", messages)
+    once = replace(JOB, effort=EFFORTS["quick"])
+    found = list(measure_job(once, store=store))
+    assert found == [Failed("a", "no CUDA graph holds it", "eager", "device"), process(0, ALL)]
+    assert made.given == [(0, ALL)] * 2
+    list(measure_job(replace(once, effort=replace(once.effort, processes=1)), store=store))
+    assert made.given == [(0, ALL)] * 2
 
 
 def test_progress_is_passed_on(workers):

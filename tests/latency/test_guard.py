@@ -7,7 +7,7 @@ import pytest
 
 from explorer.errors import MeasureError
 from explorer.latency import guard as guard_module
-from explorer.latency.guard import NoGuard, guard_for
+from explorer.latency.guard import guard_for
 from explorer.latency.watching import clocks as clocks_module
 from explorer.latency.watching import nvml as nvml_module
 from explorer.latency.watching.clocks import clocks
@@ -15,6 +15,7 @@ from explorer.latency.watching.cuda import CudaGuard
 from explorer.latency.watching.nvml import Nvml, open_nvml
 from explorer.latency.watching.pressure import PressureGuard, keeps_account, waited_us
 from explorer.latency.watching.switches import SwitchesGuard, involuntary
+from tests.latency.virtual import ScriptedGuard
 
 
 @pytest.fixture
@@ -217,18 +218,52 @@ def test_a_cuda_device_is_found_by_its_uuid(installed):
         open_nvml("cuda:1")
 
 
-def test_the_guard_of_a_cuda_device(installed):
-    assert isinstance(guard_for("cuda:0"), CudaGuard)
-    assert guard_for("cuda:1").name == "none: NVIDIA's management library does not show cuda:1: Not Found"
+@pytest.fixture
+def host(monkeypatch):
+    """A guard of the host that says what the test wants."""
+    guard = ScriptedGuard()
+    monkeypatch.setattr(guard_module, "_host_guard", lambda: guard)
+    return guard
 
 
-def test_without_the_package_the_guard_says_what_to_install(monkeypatch):
+def test_the_guard_of_a_cuda_device_watches_its_host_too(installed, host):
+    """`latency`, and what is bound by launching, are times of the host."""
+    guard = guard_for("cuda:0")
+    assert guard.name == "a script; NVML"
+    host.reasons = [None, "CPU pressure", None, "CPU pressure"]
+    expected = [None, "CPU pressure", "another process on the device", "CPU pressure"]
+    for pids, reason in zip(([1], [1], [1, 2], [1, 2]), expected, strict=True):
+        installed.pids = pids
+        guard.start()
+        assert guard.stop() == reason
+    assert guard_for("cuda:1").name == "a script; none: NVIDIA's management library does not show cuda:1: Not Found"
+
+
+def test_without_the_package_the_guard_says_what_to_install(monkeypatch, host):
     monkeypatch.setattr(nvml_module, "find_spec", lambda name: None)
     guard = guard_for("cuda")
-    assert isinstance(guard, NoGuard)
     assert guard.name.endswith('is not at hand: pip install "architecture-explorer[gpu]"')
-    guard.start()
-    assert guard.stop() is None
+    host.reasons = [None, "CPU pressure"]
+    for reason in (None, "CPU pressure"):
+        guard.start()
+        assert guard.stop() == reason
+
+
+def test_an_old_library_knows_the_reasons_by_another_name(installed, monkeypatch):
+    monkeypatch.delattr(Library, "nvmlDeviceGetCurrentClocksEventReasons")
+    assert open_nvml("cuda:0").reasons() is None
+    installed.nvmlDeviceGetCurrentClocksThrottleReasons = lambda handle: 0x4
+    assert open_nvml("cuda:0").reasons() == ("power cap",)
+
+
+@pytest.mark.parametrize("error", [AttributeError("no nvmlDeviceGetHandleByUUID"), TypeError("bytes expected")])
+def test_a_library_that_is_too_old_is_no_guard(installed, host, error):
+    installed.nvmlDeviceGetHandleByUUID = lambda uuid: throw(error)
+    assert guard_for("cuda:0").name == f"a script; none: NVIDIA's management library is too old (nvidia-ml-py): {error}"
+
+
+def throw(error):
+    raise error
 
 
 @pytest.mark.parametrize("device", ["cpu", "mps"])

@@ -249,6 +249,9 @@ class CompilesNothing:
     def of_copy(self, module):
         return module
 
+    def compiles(self):
+        return 1
+
     def facts(self):
         return {"compile_s": 1.5}
 

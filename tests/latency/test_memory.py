@@ -45,6 +45,10 @@ def test_the_tightest_limit_counts(tmp_path, monkeypatch):
     assert free_bytes("cpu") == 2000 * 1024
     limit.write_text("1500\n")
     assert free_bytes("cpu") == 1400
+    used.with_name("memory.stat").write_text("anon 20\ninactive_file 70\nactive_file 5\n")
+    assert free_bytes("cpu") == 1470
+    used.with_name("memory.stat").write_text("inactive_file 0\ntotal_inactive_file 900\n")  # more than was just in use
+    assert free_bytes("cpu") == 1500
     meminfo.unlink()
     limit.unlink()
     assert free_bytes("cpu") is None

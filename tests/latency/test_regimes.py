@@ -1,11 +1,13 @@
 """How a regime calls the steps of several copies; CUDA graphs on a pretended CUDA."""
 
+import math
 from contextlib import contextmanager
 from functools import partial
 
 import pytest
 import torch
 
+from explorer.latency.failure import CaptureLost
 from explorer.latency.regimes import Regime, in_a_graph, in_turn, regime_notes
 
 
@@ -28,7 +30,7 @@ class PretendedCuda:
     def __init__(self, log):
         self.log = log
         self.streams = ["default"]
-        self.generator = Generator()
+        self.strict = 0
 
     @contextmanager
     def stream(self, stream):
@@ -48,6 +50,9 @@ class PretendedCuda:
         self.streams.pop()
         graph.steps = self.log[before:]
 
+    def be_strict(self, mode):
+        self.strict = {"error": 2}.get(mode, mode)
+
 
 class Stream:
     device_index = 0
@@ -57,13 +62,6 @@ class Stream:
 
     def wait_stream(self, other):
         self.waits.append(other)
-
-
-class Generator:
-    state = None
-
-    def graphsafe_set_state(self, state):
-        self.state = state
 
 
 class Graph:
@@ -86,14 +84,29 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", lambda device: pretended.stream("device"))
     monkeypatch.setattr(torch.cuda, "stream", pretended.stream)
     monkeypatch.setattr(torch.cuda, "graph", pretended.graph)
-    monkeypatch.setattr(torch.cuda, "default_generators", [pretended.generator])
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: pretended.strict)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", pretended.be_strict)
     return pretended
+
+
+class Takes:
+    """A clock of steps that take so many milliseconds all together."""
+
+    def __init__(self, ms=0.01):
+        self.ms = ms
+
+    def time(self, call, calls):
+        call()
+        return self.ms * calls
+
+
+graphed = partial(in_a_graph, device="cuda", clock=Takes())
 
 
 @pytest.mark.parametrize(("copies", "rounds"), [(1, 32), (3, 11), (32, 1), (40, 1)])
 def test_a_graph_holds_every_copy_equally_often(cuda, copies, rounds):
     """https://github.com/flashinfer-ai/flashinfer/issues/4468: fewer calls than copies leave the caches warm."""
-    ready = in_a_graph(steps(cuda.log, copies), device="cuda")
+    ready = graphed(steps(cuda.log, copies))
     assert cuda.log[: 3 * copies] == list(range(copies)) * 3  # before capture
     assert ready.call.graph.steps == list(range(copies)) * rounds
     assert (ready.each, ready.turn) == (rounds * copies, 1)
@@ -102,13 +115,18 @@ def test_a_graph_holds_every_copy_equally_often(cuda, copies, rounds):
     assert ready.call.graph.replays == 2
 
 
+@pytest.mark.parametrize(("ms", "rounds"), [(50, 1), (5, 1), (2, 3), (0.01, 16), (0.0, 16), (math.nan, 16)])
+def test_long_steps_make_a_short_graph(cuda, ms, rounds):
+    assert graphed(steps(cuda.log, 2), clock=Takes(ms)).each == 2 * rounds
+
+
 def test_a_flushed_graph_holds_one_step(cuda):
-    assert in_a_graph(steps(cuda.log, 1), True, device="cuda").each == 1
+    assert graphed(steps(cuda.log, 1), True).each == 1
 
 
 def test_steps_run_on_a_side_stream_before_and_while_captured(cuda):
     seen = []
-    in_a_graph([lambda: seen.append(cuda.streams[-1])], device="cuda")
+    graphed([lambda: seen.append(cuda.streams[-1])])
     assert len(seen) == 3 + 32
     assert len(set(seen)) == 1
     assert isinstance(seen[0], Stream)
@@ -118,26 +136,42 @@ def test_steps_run_on_a_side_stream_before_and_while_captured(cuda):
 def test_a_graph_keeps_what_it_reads(cuda):
     """Its kernels hold addresses only: weights that nobody else holds must not go."""
     held = steps(cuda.log, 2)
-    assert in_a_graph(held, device="cuda").call.steps is held
+    assert graphed(held).call.steps is held
 
 
-def test_a_step_that_cannot_be_captured_raises_and_leaves_no_capture_behind(cuda):
+def test_a_step_that_waits_for_the_device_is_refused_before_any_capture(cuda):
+    """torch itself names the operation; in a capture it would break more than this lane."""
+    calls, default = [], cuda.streams[0]
+
+    def step():
+        calls.append(cuda.strict)
+        if cuda.strict:
+            raise RuntimeError("called a synchronizing CUDA operation")
+
+    with pytest.raises(RuntimeError, match="synchronizing") as raised:
+        graphed([step])
+    assert not isinstance(raised.value, CaptureLost)
+    assert calls == [0, 0, 2]
+    assert cuda.strict == 0
+    assert cuda.streams[-1] is default
+
+
+@pytest.mark.parametrize(
+    ("error", "means"), [(RuntimeError("not permitted\nmore"), CaptureLost), (MemoryError(), MemoryError)]
+)
+def test_a_capture_that_fails_is_lost_and_leaves_the_stream(cuda, error, means):
     default = cuda.streams[0]
     left = iter(range(3))
 
     def step():
         if next(left, None) is None:
-            raise RuntimeError("operation not permitted when stream is capturing")
+            raise error
 
-    with pytest.raises(RuntimeError, match="not permitted"):
-        in_a_graph([step], device="cpu")
+    with pytest.raises(means) as raised:
+        graphed([step])
     assert cuda.streams[-1] is default
-    assert isinstance(cuda.generator.state, torch.Generator)
-
-
-def test_a_capture_leaves_the_random_state_alone(cuda):
-    in_a_graph(steps(cuda.log, 1), device="cuda")
-    assert cuda.generator.state is None
+    if means is CaptureLost:
+        assert str(raised.value) == "no CUDA graph holds it: RuntimeError: not permitted"
 
 
 class Readings:

@@ -1,9 +1,13 @@
 """What the parent makes of a process: its lines, its silence, its end. Each is a line of Python without torch."""
 
+import json
+import os
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +77,47 @@ def test_what_is_no_candidates_fault_is_an_error_of_the_whole():
     script = 'print(\'{"event": "broken", "reason": "OSError: no such file"}\')'
     with saying(script) as worker, pytest.raises(MeasureError, match=r"^a measuring process failed: OSError: no such"):
         list(worker.messages())
+
+
+FORKS = """
+import os, time
+child = os.fork()
+if child == 0:
+    time.sleep(600)
+print('{"event": "child", "pid": %d}' % child, flush=True)
+os._exit(3)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_child_that_outlives_the_worker_delays_nobody():
+    """It holds the worker's output open, and would be waited for until it ends."""
+    with saying(FORKS) as worker:
+        messages = worker.messages()
+        child = next(messages)["pid"]
+        with pytest.raises(Lost, match=r"^its process exited with code 3$"):
+            next(messages)
+    assert is_gone(child)
+    assert not worker._listener.is_alive()
+
+
+def is_gone(pid):
+    """Whether a process has ended: one whose parent has gone may stay as a zombie where nothing takes it over."""
+    for _ in range(100):
+        state = Path(f"/proc/{pid}/stat")
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("lane_only", [True, False])
+def test_a_worker_without_its_device_says_what_is_to_blame(lane_only):
+    line = json.dumps({"event": "lost", "reason": "an illegal access", "lane_only": lane_only})
+    with saying(f"print({line!r})") as worker:
+        with pytest.raises(Lost, match=r"^an illegal access$") as lost:
+            list(worker.messages())
+        assert lost.value.lane_only is lane_only
 
 
 def test_one_that_has_ended_is_told_nothing():

@@ -90,27 +90,6 @@ def test_a_baseline_that_differs_from_itself_decides_nothing(control, shown):
 
 
 @pytest.mark.parametrize(
-    ("clean", "disturbed", "word"),
-    [
-        (10, 10, "slower"),
-        (9, 11, "contended"),
-        (9, 9, "contended"),
-        (9, 8, "slower"),  # the budget ended them, not the competitors
-        (5, 0, "slower"),
-        (60, 300, "slower"),
-    ],
-)
-def test_too_few_clean_rounds_are_contended(clean, disturbed, word):
-    few = ratio(1.08, 1.10, 1.12, rounds=clean)
-    found = verdict(few, disturbed={"x": Disturbed(disturbed, "CPU pressure")})
-    assert found.word == word
-    assert found.ratio is few
-    if word == "contended":
-        beside = f"beside {disturbed} disturbed ones, most often by CPU pressure"
-        assert found.reason == f"too few clean rounds: {clean}, {beside}"
-
-
-@pytest.mark.parametrize(
     ("disturbed", "word", "reason"),
     [
         ({"x": Disturbed(20)}, "contended", "too few clean rounds: 0, beside 20 disturbed ones"),
@@ -131,7 +110,9 @@ def test_without_an_interval_there_is_no_word():
 
 def test_contention_goes_before_all_else():
     off = ratio(1.02, 1.05, 1.08)
-    assert verdict(ratio(1.0, 1.1, 1.2, p10=2.0, rounds=3), off, disturbed={"x": Disturbed(17)}).word == "contended"
+    found = verdict(None, off, disturbed={"x": Disturbed(17, "CPU pressure", clean=3)})
+    assert found.word == "contended"
+    assert found.reason == "too few clean rounds: 3, beside 17 disturbed ones, most often by CPU pressure"
 
 
 def candidates(*lows):

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from explorer import hookimpl
+from explorer.latency.failure import DeviceLost
 
 
 class Misbehaves(nn.Module):
@@ -68,6 +69,11 @@ class Greedy(Misbehaves):
         torch.empty(2**50)
 
 
+class Loses(Misbehaves):
+    def misbehave(self):
+        raise DeviceLost("an illegal access")
+
+
 class Leaves(Misbehaves):
     def misbehave(self):
         sys.exit(3)
@@ -75,7 +81,7 @@ class Leaves(Misbehaves):
 
 @hookimpl
 def register_norms():
-    kinds = (Prints, Raises, Exits, Hangs, Greedy, Leaves)
+    kinds = (Prints, Raises, Exits, Hangs, Greedy, Loses, Leaves)
     return {kind.__name__.lower(): kind for kind in kinds}
 '''
 EFFORT = Effort(
@@ -100,7 +106,7 @@ def made(folder, *norms, **options):
 
 @pytest.fixture(scope="module")
 def found(folder):
-    norms = ("prints", "raises", "exits", "hangs", "greedy", "leaves", "layernorm")
+    norms = ("prints", "raises", "exits", "hangs", "greedy", "loses", "leaves", "layernorm")
     return list(measure_job(replace(made(folder, *norms, seed=7), threads=2)))
 
 
@@ -118,6 +124,7 @@ def reasons(found):
         ("exits", "its process exited with code 9 while "),
         ("hangs", "no sign of life for 4 s while "),
         ("greedy", "out of memory while calling it the first time"),
+        ("loses", "an illegal access while building"),
         ("leaves", "its process exited with code 3 while building"),
     ],
 )
@@ -128,7 +135,7 @@ def test_a_candidate_that_misbehaves_has_its_reason(reasons, candidate, reason):
 
 @pytest.mark.slow
 def test_no_other_candidate_is_hurt(found, reasons):
-    assert set(reasons) == {"raises", "exits", "hangs", "greedy", "leaves"}
+    assert set(reasons) == {"raises", "exits", "hangs", "greedy", "loses", "leaves"}
     records = [one for one in found if isinstance(one, Process)]
     assert [one.seed for one in records] == [7, 7, 8]  # out of memory beside others is tried again beside the baseline
     measured = [[track.lane.candidate for track in one.tracks] for one in records]

@@ -227,7 +227,7 @@ def test_without_the_clone_there_is_no_verdict():
     found = Measured([process(0, track("base", 1.0), track("other", 2.0)), lost], {"base": None, "other": "base"})
     (entry,) = found.entries("other")
     assert (entry["verdict"], entry["ratio"]) == ("unclear", None)
-    assert entry["reason"] == "the baseline was not measured a second time: its process ended"
+    assert entry["reason"] == "the baseline cannot be held against itself: its process ended"
     assert found.to_dict()["failed"][0]["candidate"] == "base~"
 
 

@@ -53,7 +53,7 @@ def test_one_verdict():
     assert "SLOWER: +20.0 %" in text
     assert "B / A: 1.200" in text
     assert "A / A: 1.000" in text
-    assert "36 of 36 rounds clean" in text
+    assert "108 of 108 samples clean" in text
 
 
 @pytest.mark.usefixtures("timed")

@@ -17,7 +17,7 @@ class CudaGuard:
     """Disturbed: throttled by heat or supply, another process on the device, or a clock under 75 % of its full one.
 
     A low clock is no disturbance where the device's own power cap or the user's setting explains it. All is read right
-    after the round: before the first kernel, and a moment after the last, the clock of an idle device is low.
+    after the sample: before the first kernel, and a moment after the last, the clock of an idle device is low.
 
     Processes are counted, not named: inside a container their ids are the host's, so that our own looks like a
     stranger's (https://github.com/NVIDIA/nvidia-docker/issues/1483). One of them is this one.

@@ -47,6 +47,8 @@ class Nvml:
     def reasons(self) -> tuple[str, ...] | None:
         """Why the clocks are not higher; empty where nothing holds them back."""
         bits = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if bits is None:
+            bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")  # as it was called before 12
         return None if bits is None else tuple(word for bit, word in REASONS.items() if bits & bit)
 
     def processes(self) -> int | None:
@@ -61,6 +63,8 @@ class Nvml:
         try:
             return getattr(self.library, question)(self.handle, *details)
         except self.library.NVMLError:  # not supported by this device, this driver or inside this container
+            return None
+        except AttributeError:  # a release that does not know the question
             return None
 
 
@@ -78,6 +82,8 @@ def open_nvml(device: str, uuid: Callable[[str], str] | None = None) -> Nvml:
         return Nvml(library, library.nvmlDeviceGetHandleByUUID((uuid or _uuid)(device)))
     except library.NVMLError as error:
         raise MeasureError(f"NVIDIA's management library does not show {device}: {error}") from None
+    except (AttributeError, TypeError) as error:  # releases before 12 lack functions, and take a UUID as bytes
+        raise MeasureError(f"NVIDIA's management library is too old (nvidia-ml-py): {error}") from None
 
 
 def _uuid(device: str) -> str:
