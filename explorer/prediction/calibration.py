@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
+from functools import cached_property
 from itertools import permutations
 from typing import Any
 
 from explorer.errors import MeasureError
 from explorer.latency.statistics import median
+from explorer.prediction.hardware import DIGITS
 from explorer.prediction.host import HostFit
 from explorer.prediction.rates import Rates
 
@@ -53,10 +57,9 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class OfDtype:
-    """Rates of the device, costs of the host and the error of both together in one dtype."""
+    """Rates of the device in one dtype, and the error that predictions with them have."""
 
     rates: Rates
-    host: HostFit
     held_out: HeldOut
 
 
@@ -76,12 +79,19 @@ class Calibration:
     guard: str
     clean: float
     llc_bytes: int | None
+    host: HostFit
     dtypes: Mapping[str, OfDtype]
 
     @property
     def on_host(self) -> bool:
         """Whether the host is the device, so that launching and working add up."""
         return self.device.partition(":")[0] == "cpu"
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the whole: predictions with the same digest rest on the same measurements."""
+        told = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:DIGITS]
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON takes it."""
@@ -96,8 +106,9 @@ class Calibration:
         if data.get("schema") != SCHEMA:
             raise MeasureError(f"its schema is {data.get('schema')!r}, this version reads {SCHEMA}")
         try:
-            fields = {name: value for name, value in data.items() if name not in ("schema", "dtypes")}
-            return Calibration(**fields, dtypes={name: _of_dtype(of) for name, of in data["dtypes"].items()})
+            fields = {name: value for name, value in data.items() if name not in ("schema", "host", "dtypes")}
+            dtypes = {name: _of_dtype(of) for name, of in data["dtypes"].items()}
+            return Calibration(**fields, host=HostFit.from_dict(data["host"]), dtypes=dtypes)
         except (TypeError, KeyError, ValueError) as error:
             raise MeasureError(f"it is no calibration: {type(error).__name__}: {error}") from error
 
@@ -105,12 +116,16 @@ class Calibration:
 def _of_dtype(data: Mapping[str, Any]) -> OfDtype:
     held_out = HeldOut(**data["held_out"])
     pairs = {name: (measured, predicted) for name, (measured, predicted) in held_out.blocks.items()}
-    return OfDtype(Rates.from_dict(data["rates"]), HostFit.from_dict(data["host"]), replace(held_out, blocks=pairs))
+    return OfDtype(Rates.from_dict(data["rates"]), replace(held_out, blocks=pairs))
 
 
 def stale(calibration: Calibration, torch_version: str, today: date) -> str | None:
     """Why a calibration should be made anew, None where it is good."""
-    if calibration.torch != torch_version:
-        return f"it was measured with torch {calibration.torch}, this is {torch_version}"
     days = (today - date.fromisoformat(calibration.date)).days
-    return f"it is {days} days old, more than {MOST_DAYS}" if days > MOST_DAYS else None
+    if calibration.torch != torch_version:
+        why = f"was measured with torch {calibration.torch}, this is {torch_version}"
+    elif days > MOST_DAYS:
+        why = f"is {days} days old, more than {MOST_DAYS}"
+    else:
+        return None
+    return f"the calibration of {calibration.name} {why}: run `explorer calibrate` again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,6 +17,8 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
     }
 )
 """The column of the table that holds the peak of a dtype. float32 is not tf32: torch computes it in full by default."""
+DIGITS = 12
+"""Of a digest, in hexadecimal."""
 PEAKS = ("bf16", "fp16", "tf32", "fp32", "fp8")
 
 
@@ -69,6 +72,13 @@ class Hardware:
         """Dense TFLOP/s of products in a dtype of a workload; None: the table has none."""
         column = COLUMNS.get(dtype)
         return None if column is None else self.peaks.get(column)
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that an estimate rests on: two with the same digest are comparable."""
+        spans = (self.gemm, self.bandwidth, self.host)
+        told = (self.name, sorted(self.peaks.items()), self.bandwidth_gbs, *map(str, spans))
+        return hashlib.sha256(repr(told).encode()).hexdigest()[:DIGITS]
 
 
 def implied(flops: int, ms: float, hardware: Hardware, dtype: str | None = None) -> str | None:

@@ -20,7 +20,7 @@ WIDTH, HIDDEN, NARROW = 768, 3072, 64
 TOKENS = (1, 8, 64, 128, 512, 2048)
 """Rows of a product with weights: from one decoded token to a prefill."""
 SETS = 2
-"""Operands that a kernel takes in turn: in a block, too, they are not those of the call before."""
+"""Operands that a product or an attention takes in turn: in a block, too, they are not those of the call before."""
 TINY = 8
 """Elements of a call that is all overhead."""
 FRESH_FROM = 32 * MIB
@@ -52,10 +52,10 @@ class Draw:
 class Kernel:
     """One call that is timed.
 
-    group: what its time is for: `weights`, `narrow`, `footprint`, `products`, `attention`, `causal`, `fresh`, or the
-    operator or kind of rows that it stands for. flops: of visible pairs. weights, activations: bytes that it reads and
-    writes. footprint: bytes of all weights that it takes in turn. tiny: its time is all overhead. build: makes
-    the call.
+    group: what its time is for: `weights`, `narrow`, `footprint`, `products`, `attention`, `causal`, `cache`, `fresh`,
+    or the operator or kind of rows that it stands for. flops: of visible pairs. weights, activations: bytes that it
+    reads and writes, `result` of them the result's. footprint: bytes of all weights that it takes in turn. tiny: its
+    time is all overhead. build: makes the call.
     """
 
     key: str
@@ -64,6 +64,7 @@ class Kernel:
     flops: int = 0
     weights: int = 0
     activations: int = 0
+    result: int = 0
     footprint: int = 0
     tiny: bool = False
 
@@ -76,8 +77,9 @@ def kernels(itemsize: int, most_weights: int) -> tuple[Kernel, ...]:
         _product(TOKENS[-1], WIDTH, NARROW, "narrow", itemsize),
         *(_footprint(size, itemsize) for size in _footprints(most_weights)),
         *(_between(*shape, itemsize) for shape in _PRODUCTS),
-        *(_attention(*shape, causal=False, itemsize=itemsize) for shape in _PLAIN),
-        *(_attention(*shape, causal=True, itemsize=itemsize) for shape in _CAUSAL),
+        *(_attention(*shape, "cache", itemsize) for shape in _ONE_QUERY),
+        *(_attention(*shape, "attention", itemsize) for shape in _PLAIN),
+        *(_attention(*shape, "causal", itemsize) for shape in _CAUSAL),
         *_elementwise(itemsize),
         _copy(LARGE_BYTES, "fresh", itemsize),
     )
@@ -128,7 +130,15 @@ def _footprint(size: int, itemsize: int) -> Kernel:
         turn = itertools.cycle(pool)
         return lambda: F.linear(x, next(turn))
 
-    return Kernel(f"footprint {size // MIB} MiB", "footprint", build, weights=each, footprint=many * each)
+    return Kernel(
+        f"footprint {size // MIB} MiB",
+        "footprint",
+        build,
+        flops=2 * WIDTH * WIDTH,
+        weights=each,
+        activations=2 * WIDTH * itemsize,
+        footprint=many * each,
+    )
 
 
 _PRODUCTS = ((12, 1, 64, 128), (12, 128, 64, 128), (96, 256, 64, 256))
@@ -154,13 +164,14 @@ def _between(many: int, rows: int, inner: int, columns: int, itemsize: int) -> K
     )
 
 
-_PLAIN = ((1, 1, 128), (8, 1, 2048), (4, 16, 256), (1, 128, 128), (8, 256, 256), (1, 1024, 1024))
-_CAUSAL = ((4, 16, 256), (1, 128, 128), (8, 256, 256), (1, 1024, 1024), (1, 2048, 2048))
+_ONE_QUERY = ((1, 1, 128), (1, 1, 1024), (8, 1, 2048))
+_PLAIN = ((16, 16, 16), (1, 128, 128), (8, 256, 256), (1, 1024, 1024))
+_CAUSAL = ((16, 16, 16), (1, 128, 128), (8, 256, 256), (1, 1024, 1024), (1, 2048, 2048))
 """(batch, queries, keys) of attention in one kernel, 12 heads of 64."""
 _HEADS = WIDTH // NARROW
 
 
-def _attention(batch: int, queries: int, keys: int, *, causal: bool, itemsize: int) -> Kernel:
+def _attention(batch: int, queries: int, keys: int, group: str, itemsize: int) -> Kernel:
     """Attention in one kernel: of parts of one product (B, T, 3 width), or over a cache (B, heads, S, head_dim)."""
 
     def build(draw: Draw) -> Call:
@@ -174,17 +185,18 @@ def _attention(batch: int, queries: int, keys: int, *, causal: bool, itemsize: i
                 return [heads(x) for x in draw(batch, queries, 3 * WIDTH).chunk(3, -1)]
             return [heads(draw(batch, queries, WIDTH)), *(draw(batch, _HEADS, keys, NARROW) for _ in "kv")]
 
-        attend: Callable[..., object] = partial(F.scaled_dot_product_attention, is_causal=causal)
+        attend: Callable[..., object] = partial(F.scaled_dot_product_attention, is_causal=group == "causal")
         return _in_turn(partial(attend, *operands()) for _ in range(SETS))
 
-    pairs = queries * (queries + 1) // 2 + queries * (keys - queries) if causal else queries * keys
-    group = "causal" if causal else "attention"
+    pairs = queries * (queries + 1) // 2 if group == "causal" else queries * keys
+    size = batch * WIDTH * itemsize
     return Kernel(
         f"{group} {batch}x{queries}x{keys}",
         group,
         build,
-        flops=4 * batch * _HEADS * NARROW * pairs,
-        activations=2 * batch * _HEADS * NARROW * (queries + keys) * itemsize,
+        flops=4 * batch * WIDTH * pairs,
+        activations=2 * size * (queries + keys),
+        result=size * queries,
     )
 
 
@@ -212,6 +224,14 @@ def _operators() -> Sequence[_Operator]:
     def sum_of_two(draw: Draw, x: Tensor) -> Call:
         return partial(torch.add, x, draw(*x.shape))
 
+    def of_half(function: Callable[[Tensor], object]) -> Callable[[Draw, Tensor], Call]:
+        # A gate is one half of a product's columns, as wide again as x.
+        return lambda draw, x: partial(function, torch.cat([x, x], -1).chunk(2, -1)[0])
+
+    def joined(draw: Draw, x: Tensor) -> Call:
+        # Halves of heads, as a rotation leaves them.
+        return partial(torch.cat, x.view(-1, min(x.shape[-1], NARROW)).chunk(2, -1), -1)
+
     def normed(norm: Callable[..., object], parameters: int) -> Callable[[Draw, Tensor], Call]:
         return lambda draw, x: partial(norm, x, x.shape[-1:], *(draw(x.shape[-1]) for _ in range(parameters)), eps=1e-5)
 
@@ -220,7 +240,8 @@ def _operators() -> Sequence[_Operator]:
         _Operator("pointwise", sum_of_two, 3),
         _Operator("transcendental", of(torch.exp)),
         _Operator("aten::gelu", of(F.gelu)),
-        _Operator("aten::silu", of(F.silu)),
+        _Operator("aten::silu", of_half(F.silu)),
+        _Operator("aten::cat", joined),
         _Operator("softmax", of(lambda x: x.softmax(-1))),
         _Operator("reduction", of(lambda x: x.mean(-1, keepdim=True)), 1),
         _Operator("norm", normed(F.layer_norm, 2)),
@@ -230,7 +251,7 @@ def _operators() -> Sequence[_Operator]:
 
 def _elementwise(itemsize: int) -> Iterator[Kernel]:
     yield _tiny("product", lambda draw: _product(1, TINY, TINY, "", itemsize).build(draw))
-    yield _tiny("fused", lambda draw: _attention(1, 1, 1, causal=False, itemsize=itemsize).build(draw))
+    yield _tiny("fused", lambda draw: _attention(1, 1, 1, "", itemsize).build(draw))
     for operator in _operators():
         for rows in _ROWS:
             count = int(rows * WIDTH)
@@ -247,7 +268,7 @@ def _on_rows(operator: _Operator, count: int, nbytes: int) -> Kernel:
     shape = (-1, min(count, WIDTH))
 
     def build(draw: Draw) -> Call:
-        return _in_turn(operator.call(draw, x.view(shape)) for x in draw.several(count))
+        return operator.call(draw, draw(count).view(shape))
 
     if count == TINY:
         return _tiny(operator.group, build)
@@ -260,6 +281,6 @@ def _copy(size: int, group: str, itemsize: int) -> Kernel:
     def build(draw: Draw) -> Call:
         import torch
 
-        return _in_turn(partial(torch.clone, x) for x in draw.several(size // itemsize))
+        return partial(torch.clone, draw(size // itemsize))
 
     return Kernel(f"{group} {size // MIB} MiB", group, build, activations=2 * size)

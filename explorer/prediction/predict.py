@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from explorer.blueprint.workload import Workload
 from explorer.cost.ledger.rows import Row
@@ -80,26 +80,24 @@ class _Asked:
 def _calibrated(asked: _Asked, calibration: Calibration, regime: str) -> Prediction:
     found = calibration.dtypes.get(asked.workload.dtype)
     basis = f"calibrated {calibration.date} with torch {calibration.torch}, {calibration.threads} threads"
+    nothing = Prediction(calibration.name, regime, basis, calibration.digest)
+    if asked.refusal:
+        return replace(nothing, reason=asked.refusal)
     if found is None:
         known = ", ".join(calibration.dtypes)
-        reason = (
-            asked.refusal or f"not predicted: {asked.workload.dtype} is not calibrated on this device, only {known}"
+        return replace(
+            nothing, reason=f"not predicted: {asked.workload.dtype} is not calibrated on this device, only {known}"
         )
-        return Prediction(calibration.name, regime, basis, reason=reason)
-    basis += f"; held-out blocks off by {found.held_out.median:.1%} (median), {found.held_out.largest:.0%} at most"
-    if asked.refusal:
-        return Prediction(calibration.name, regime, basis, reason=asked.refusal)
-    times = pass_times(asked.rows, asked.footprint, found.rates, found.host)
+    times = pass_times(asked.rows, asked.footprint, found.rates, calibration.host)
     ms, error = times.of(regime) / 1e3, found.held_out.median
     doubt = found.held_out.fault or asked.doubt
-    return Prediction(
-        calibration.name,
-        regime,
-        basis,
-        ms,
-        ms * max(1 - error, 0.0),
-        ms * (1 + error),
-        times.shares(regime),
+    return replace(
+        nothing,
+        basis=f"{basis}; held-out blocks off by {error:.1%} (median), {found.held_out.largest:.0%} at most",
+        ms=ms,
+        low=ms * max(1 - error, 0.0),
+        high=ms * (1 + error),
+        shares=times.shares(regime),
         validated=doubt is None,
         reason=None if doubt is None else f"{NOT_VALIDATED}: {doubt}",
     )
@@ -108,21 +106,22 @@ def _calibrated(asked: _Asked, calibration: Calibration, regime: str) -> Predict
 def _estimated(asked: _Asked, hardware: Hardware, regime: str) -> Prediction:
     peak = hardware.peak(asked.workload.dtype)
     basis = f"estimate: data sheet x achievable range ({_reached(hardware)}); {hardware.src}"
-    if peak is None or asked.refusal:
+    nothing = Prediction(hardware.name, regime, basis, hardware.digest)
+    if asked.refusal:
+        return replace(nothing, reason=asked.refusal)
+    if peak is None:
         missing = f"not predicted: the table has no peak of {hardware.name} in {asked.workload.dtype}"
-        return Prediction(hardware.name, regime, basis, reason=asked.refusal or missing)
+        return replace(nothing, reason=missing)
     middle, fast, slow = (
         Reached.of(hardware, peak, share, dispatch).times(asked.rows)
         for share, dispatch in ((likely, likely), (highest, lowest), (lowest, highest))
     )
-    return Prediction(
-        hardware.name,
-        regime,
-        basis,
-        middle.of(regime) / 1e3,
-        fast.of(regime) / 1e3,
-        slow.of(regime) / 1e3,
-        middle.shares(regime),
+    return replace(
+        nothing,
+        ms=middle.of(regime) / 1e3,
+        low=fast.of(regime) / 1e3,
+        high=slow.of(regime) / 1e3,
+        shares=middle.shares(regime),
         reason=f"{NOT_VALIDATED}: {asked.doubt or 'nothing was measured on it'}",
     )
 

@@ -73,13 +73,14 @@ class Prediction:
     """Milliseconds of one pass on a named device; None with the reason where they cannot be told.
 
     ms, low, high: a calibrated device's point with the error of held-out blocks around it, or an estimate's interval.
-    shares: of launch, bandwidth and math in the time. basis: what the numbers rest on. validated: whether held-out
-    blocks confirmed them on this very device; `reason` says why not.
+    shares: of launch, bandwidth and math in the time. basis: what the numbers rest on, spec: its hash. validated:
+    whether held-out blocks confirmed them on this very device; `reason` says why not.
     """
 
     device: str
     regime: str
     basis: str
+    spec: str
     ms: float | None = None
     low: float | None = None
     high: float | None = None
@@ -99,6 +100,7 @@ class Prediction:
             "low_ms": self.low,
             "high_ms": self.high,
             "basis": self.basis,
+            "spec": self.spec,
             "shares": None if self.shares is None else dict(self.shares),
             "validated": self.validated,
             "reason": self.reason,

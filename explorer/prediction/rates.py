@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -27,9 +27,10 @@ class Rates:
     """Curves of one dtype; all times without what a call costs however small it is, which `overheads` holds.
 
     weights: a product with weights, by FLOPs for each byte of these, all of it in the cache. beside_ns: nanoseconds for
-    each byte of activations beside them. reach: a byte of weights, by the bytes of all. products, attention, causal: of
-    activations with each other, attention in one kernel that sees everything, or not. operators: microseconds by bytes,
-    of an operator or of a kind of rows. fresh_ns: nanoseconds for each byte of a result of more than `FRESH_FROM`, for
+    each byte of activations beside them. reach: a byte of weights, by the bytes of all. products: of activations with
+    each other. attention, causal: in one kernel that sees everything, or not, by FLOPs for each byte of the result;
+    attended: what it reads besides, a byte by all that one call reads. operators: microseconds by bytes, of an operator
+    or of a kind of rows. fresh_ns: nanoseconds for each byte of a result of more than `FRESH_FROM`, for
     which the system gives new memory. overheads: microseconds of the host for a tiny call, likewise; nodes: of the
     device for one, where the device is not the host.
     """
@@ -40,6 +41,7 @@ class Rates:
     products: Roof
     attention: Roof
     causal: Roof
+    attended: Reach
     operators: Mapping[str, TimeCurve]
     fresh_ns: float
     overheads: Mapping[str, float]
@@ -56,8 +58,10 @@ class Rates:
             # A bias is laid into the result before the product is added to it: one more pass over the result.
             beside = nbytes - row.read.weights + row.written.total * bool(row.work.cheap)
             split = self._with_weights(flops, row.read.weights, beside, footprint)
+        elif row.kind == "fused" and flops:
+            split = self._attention(row, flops)
         elif flops:
-            split = _under(self._roof(row), flops, nbytes)
+            split = _under(self.products, flops, nbytes)
         else:
             split = self._element_by_element(row, nbytes)
         return Split(split.bandwidth + fresh, split.math)
@@ -76,10 +80,10 @@ class Rates:
         moved = (weights * further + activations * self.beside_ns) / 1e3
         return Split(split.bandwidth + moved, split.math)
 
-    def _roof(self, row: Row) -> Roof:
-        if row.kind != "fused":
-            return self.products
-        return self.attention if row.matmul_flops_exact in (None, row.matmul_flops) else self.causal
+    def _attention(self, row: Row, flops: int) -> Split:
+        hides = row.matmul_flops_exact not in (None, row.matmul_flops)
+        split = _under(self.causal if hides else self.attention, flops, row.written.total)
+        return Split(split.bandwidth + row.read.total * self.attended.at(row.read.total) / 1e3, split.math)
 
     def _element_by_element(self, row: Row, nbytes: int) -> Split:
         time = self.operators[self._name(row, self.operators)].at(nbytes)
@@ -110,6 +114,7 @@ class Rates:
             products=Roof(_points(data["products"])),
             attention=Roof(_points(data["attention"])),
             causal=Roof(_points(data["causal"])),
+            attended=Reach(_points(data["attended"])),
             operators={name: TimeCurve(_points(curve)) for name, curve in data["operators"].items()},
             fresh_ns=data["fresh_ns"],
             overheads=data["overheads"],
@@ -146,14 +151,18 @@ def rates_from(
     net = _Net(kernels, times, tiny)
     reach = Reach.through((kernel.footprint, time * 1e3 / kernel.weights) for kernel, time in net.of("footprint"))
     beside = _beside(net)
-    plain = _roof(net.of("attention"))
+    attended = Reach.through((kernel.activations, time * 1e3 / kernel.activations) for kernel, time in net.of("cache"))
+    plain = _of_attention(net, "attention", attended)
     return Rates(
         weights=_of_weights(net, reach, beside),
         beside_ns=beside,
         reach=reach,
-        products=_roof(net.of("products")),
+        products=Roof.through(
+            (kernel.flops / kernel.activations, time * 1e3 / kernel.activations) for kernel, time in net.of("products")
+        ),
         attention=plain,
-        causal=_above(_roof(net.of("causal")), plain),
+        causal=_above(_of_attention(net, "causal", attended), plain),
+        attended=attended,
         operators={name: net.curve(name) for name in net.operators},
         fresh_ns=_fresh(net),
         overheads=overheads,
@@ -186,13 +195,19 @@ class _Net:
 
 _OVERHEAD_OF: Mapping[str, str] = {
     **dict.fromkeys(("weights", "narrow", "footprint", "products"), "product"),
-    **dict.fromkeys(("attention", "causal"), "fused"),
+    **dict.fromkeys(("attention", "causal", "cache"), "fused"),
     "fresh": "copy",
 }
 
 
-def _roof(timed: Iterable[tuple[Kernel, float]]) -> Roof:
-    return Roof.through((k.flops / k.activations, time * 1e3 / k.activations) for k, time in timed)
+def _of_attention(net: _Net, group: str, attended: Reach) -> Roof:
+    """Attention by the bytes of its result, without what reading its operands takes."""
+    points = []
+    for kernel, time in net.of(group):
+        read = kernel.activations - kernel.result
+        own = max(time * 1e3 - read * attended.at(read), time * 1e3 / 4)
+        points.append((kernel.flops / kernel.result, own / kernel.result))
+    return Roof.through(points)
 
 
 def _above(roof: Roof, other: Roof) -> Roof:

@@ -30,10 +30,10 @@ _OUTSIDE = ("enter", "leave")
 def rows_of(plan: ModelPlan, block: str, workload: Workload, rules: Rules) -> list[Row]:
     """The rows of one pass of a block as its cost counts them, in order; then one for each call of a module.
 
-    block: its name in reports. Views are there too: they cost time on the host. Calls of modules are rows of kind
-    `call`. What enters and leaves the residual stream belongs to the model. A prefill without a context fills no cache,
-    as measurements run it. Empty where the block does not run: that of an encoder whose output stands in a cache.
-    rules: what plugins say of their own operators.
+    The block stands alone, as it is measured: no layers before it, and a prefill without a context fills no cache. What
+    enters and leaves the residual stream belongs to the model. Views are there too, and calls of modules (kind `call`):
+    they cost time on the host. Empty where the block does not run: that of an encoder whose output stands in a cache.
+    block: its name in reports. rules: what plugins say of their own operators.
 
     Raises: MeasureError where a block cannot be traced, for the reason; UsageError for a block that is not there;
     RefusedError and PluginError as counting does.

@@ -1,6 +1,6 @@
 """`explorer calibrate`: what it prints, where it stores, and wrong input; the measuring itself is made up."""
 
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -10,43 +10,46 @@ from explorer.prediction.store import stored
 from tests.prediction.machine import Machine, calibrated
 
 
+@dataclass
+class MadeUp:
+    """Answers as `calibrate` does, and notes what it was asked."""
+
+    held_out: HeldOut = field(default_factory=lambda: HeldOut(0.05, 0.1, 1.1, {}))
+    asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+    def __call__(self, device, dtypes, *, on_progress):
+        self.asked.append((device, tuple(dtypes)))
+        return calibrated(Machine().rates(), self.held_out)
+
+
 @pytest.fixture
-def asked(monkeypatch, tmp_path):
-    """What `calibrate` was called with; it answers with a machine that is made up."""
-    calls = []
-
-    def answer(device, dtypes, *, on_progress):
-        calls.append((device, tuple(dtypes)))
-        return calibrated(Machine().rates(), calls_held_out[0])
-
-    calls_held_out = [HeldOut(0.05, 0.1, 1.1, {})]
+def made_up(monkeypatch, tmp_path):
+    answers = MadeUp()
     monkeypatch.setenv("EXPLORER_CACHE", str(tmp_path))
-    monkeypatch.setattr(module, "calibrate", answer)
-    calls.append(calls_held_out)
-    return calls
+    monkeypatch.setattr(module, "calibrate", answers)
+    return answers
 
 
-def test_it_prints_what_it_found_and_where_it_is(explorer, asked, tmp_path: Path):
+def test_it_prints_what_it_found_and_where_it_is(explorer, made_up, tmp_path):
     result = explorer("calibrate", "--device", "cpu")
     assert result.exit_code == 0
-    assert asked[1:] == [("cpu", ("float32", "bfloat16"))]
+    assert made_up.asked == [("cpu", ("float32", "bfloat16"))]
     assert result.stdout.startswith("A machine, 2 threads, torch 2.13.0, 2026-12-01; watched: nobody\n")
     rows = {" ".join(line.split()) for line in result.stdout.splitlines()}
-    assert "calling a module 2.000 µs" in rows
+    assert "host: calling a module 2.000 µs" in rows
     assert "held-out blocks: median error float32 5.000 %" in rows
     assert f"stored in {tmp_path}/calibrations/a-machine-2threads.json" in rows
     assert stored("A machine", 2) is not None
     assert result.stderr == ""
 
 
-def test_a_calibration_that_is_no_good_says_so(explorer, asked):
-    asked[0][0] = HeldOut(0.4, 0.5, 1.1, {})
+def test_a_calibration_that_is_no_good_says_so(explorer, made_up):
+    made_up.held_out = HeldOut(0.4, 0.5, 1.1, {})
     result = explorer("calibrate", "--dtype", "float32")
     assert result.exit_code == 0
-    assert asked[1][1] == ("float32",)
-    assert result.stderr == (
-        "float32: predictions are not validated on this device: held-out blocks are off by 40% (median), more than 25%\n"
-    )
+    assert made_up.asked[0][1] == ("float32",)
+    why = "held-out blocks are off by 40% (median), more than 25%"
+    assert result.stderr == f"float32: predictions are not validated on this device: {why}\n"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,167 @@
+"""Calibrating as a whole, on a machine that is made up: what is put together from its times predicts its blocks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from explorer.errors import MeasureError, UsageError
+from explorer.latency.guard import NoGuard
+from explorer.prediction import calibrate as module
+from explorer.prediction.calibrate import calibrate
+from explorer.prediction.calibration import Calibration
+from explorer.prediction.host import HostFit
+from explorer.prediction.kernels import MIB, Kernel, kernels
+from explorer.prediction.passes import pass_times
+from explorer.prediction.predict import predict
+from explorer.prediction.sampling import Lane, Plan, Samples
+from explorer.prediction.specimens import Specimen, held_out, tiny
+from tests.prediction.machine import HOST, Machine
+
+ITEMSIZES = {"float32": 4, "bfloat16": 2}
+
+
+class MadeUp(list[Callable[[], None]]):
+    """What stands for every call, and for all calls of a block: the times are made up."""
+
+    def __init__(self) -> None:
+        super().__init__([self])
+
+    def __call__(self) -> None:
+        raise AssertionError("nothing is run")
+
+
+def made_up(machine: Machine, host: HostFit) -> Callable[..., Samples]:
+    """Samples as the machine would give them, of kernels and of blocks."""
+
+    def ms(key: str) -> float:
+        name, *behind, dtype = key.split(" | ")
+        every: dict[str, Kernel] = {kernel.key: kernel for kernel in kernels(ITEMSIZES[dtype], 64 * MIB)}
+        if name in every:
+            return machine.us(every[name]) / 1e3
+        specimen = next(one for one in (*tiny(dtype), *held_out(dtype)) if one.key == name)
+        times = pass_times(specimen.rows, specimen.footprint, machine.rates(ITEMSIZES[dtype]), host)
+        return times.of("host") / 1e3 + (ms(f"weights 1x768x3072 | {dtype}") + 0.02 if behind else 0.0)
+
+    def sample(lanes: Mapping[str, Lane], *more: Any) -> Samples:
+        return Samples({key: ms(key) for key in lanes}, 0.9)
+
+    return sample
+
+
+@pytest.fixture(scope="module")
+def found(machine: Machine) -> Calibration:
+    """A calibration of the machine; torch's state must be left as it was."""
+    import torch
+
+    before = torch.get_rng_state()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "sample", made_up(machine, HOST))
+        patch.setattr(module.Bench, "_made", lambda self, key, build: MadeUp())
+        patch.setattr(module, "_most_weights", lambda device: 64 * MIB)
+        made = calibrate("cpu", guard=NoGuard("a test"))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.is_grad_enabled()
+    return made
+
+
+def test_held_out_blocks_of_a_regular_machine_are_met(found: Calibration) -> None:
+    assert list(found.dtypes) == ["float32", "bfloat16"]
+    for of in found.dtypes.values():
+        assert len(of.held_out.blocks) == 12
+        assert of.held_out.median < 0.01
+        assert of.held_out.ratio < 1.05
+        assert of.held_out.fault is None
+
+
+def test_rates_are_the_machines(found: Calibration, machine: Machine) -> None:
+    for dtype, of in found.dtypes.items():
+        rates = machine.rates(ITEMSIZES[dtype])
+        assert of.rates.beside_ns == pytest.approx(rates.beside_ns)
+        for specimen in held_out(dtype):
+            for row in specimen.rows:
+                assert of.rates.split(row, 2**24) == pytest.approx(rates.split(row, 2**24))
+
+
+def test_what_large_kernels_push_out_is_seen(found: Calibration) -> None:
+    """20 microseconds each time."""
+    assert found.host.refill.most == pytest.approx(20)
+    assert 0 < found.host.refill.share < 1
+
+
+def test_costs_of_the_host_predict_its_blocks(found: Calibration, machine: Machine) -> None:
+    """Single costs need not be those of the machine: tiny blocks have more kernels where they have more modules."""
+    for specimen in held_out("float32"):
+        rates = found.dtypes["float32"].rates
+        costs, true = found.host.costs.time(specimen.rows, rates), HOST.costs.time(specimen.rows, rates)
+        assert costs == pytest.approx(true, rel=0.15)
+
+
+def test_it_says_of_what_it_is(found: Calibration) -> None:
+    import torch
+
+    assert (found.device, found.torch, found.threads) == ("cpu", torch.__version__, torch.get_num_threads())
+    assert found.by.startswith("explorer ")
+    assert (found.guard, found.clean) == ("none: a test", 0.9)
+    assert Calibration.from_dict(found.to_dict()) == found
+
+
+def test_a_calibrated_machine_predicts(found: Calibration) -> None:
+    specimen = held_out("bfloat16")[0]
+    point = predict(specimen.rows, specimen.workload, found, copies=1)
+    measured, _ = found.dtypes["bfloat16"].held_out.blocks[specimen.key]
+    assert point.validated
+    assert point.ms == pytest.approx(measured, rel=0.02)
+
+
+@pytest.mark.parametrize("dtype", ["floot32", "int8"])
+def test_a_dtype_that_is_none_is_told(dtype: str) -> None:
+    with pytest.raises(
+        UsageError, match=f"dtype '{dtype}' is unknown; it is one of: float64, float32, bfloat16, float16"
+    ):
+        calibrate("cpu", (dtype,))
+
+
+def test_a_kernel_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(itemsize: int, most: int) -> tuple[Kernel, ...]:
+        def build(draw: Any) -> Any:
+            raise RuntimeError("no such kernel")
+
+        return (Kernel("odd", "weights", build),)
+
+    monkeypatch.setattr(module, "kernels", broken)
+    with pytest.raises(MeasureError, match="cpu cannot be calibrated in float32: odd: no such kernel"):
+        calibrate("cpu", ("float32",), guard=NoGuard("a test"))
+
+
+@pytest.mark.parametrize("specimen", [*tiny("float32"), *held_out("float32")[4:8]], ids=lambda specimen: specimen.key)
+def test_blocks_run_as_their_rows_say(specimen: Specimen) -> None:
+    """As many matrix products as rows say, counted by torch itself; attention in one kernel is one more of its own."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    (call,) = specimen.build("cpu")
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        call()
+    products = sum(row.matmul_flops for row in specimen.rows if row.kind == "product")
+    assert counter.get_total_flops() >= products > 0
+    assert counter.get_total_flops() <= sum(row.matmul_flops for row in specimen.rows)
+
+
+def test_few_calls_are_sampled_for_real() -> None:
+    """Some kernels, one tiny block and one held out, with a real clock: no number is checked, but all are there."""
+    import torch
+
+    from explorer.prediction.sampling import sample
+
+    small = [one for one in kernels(4, 2 * MIB) if one.tiny or one.key in ("weights 1x768x3072", "narrow 2048x768x64")]
+    bench = module.Bench(
+        "float32", "cpu", module.regimes("cpu"), tuple(small), tiny("float32")[:1], held_out("float32")[4:5]
+    )
+    with torch.no_grad():
+        found = sample(dict(bench.lanes()), NoGuard("a test"), random.Random(0), Plan(clean=1, clean_long=1, rounds=1))
+    assert len(found.ms) == len(small) + len(bench.refilled) + 2
+    assert min(found.ms.values()) > 0
