@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -48,6 +47,9 @@ class Draw:
         return [self(*shape) for _ in range(SETS)]
 
 
+Calls = Sequence[Call]
+
+
 @dataclass(frozen=True)
 class Kernel:
     """One call that is timed.
@@ -55,12 +57,12 @@ class Kernel:
     group: what its time is for: `weights`, `narrow`, `footprint`, `products`, `attention`, `causal`, `cache`, `fresh`,
     or the operator or kind of rows that it stands for. flops: of visible pairs. weights, activations: bytes that it
     reads and writes, `result` of them the result's. footprint: bytes of all weights that it takes in turn. tiny: its
-    time is all overhead. build: makes the call.
+    time is all overhead. build: makes the calls, which are run in turn.
     """
 
     key: str
     group: str
-    build: Callable[[Draw], Call]
+    build: Callable[[Draw], Calls]
     flops: int = 0
     weights: int = 0
     activations: int = 0
@@ -85,22 +87,17 @@ def kernels(itemsize: int, most_weights: int) -> tuple[Kernel, ...]:
     )
 
 
-def _in_turn(calls: Iterable[Call]) -> Call:
-    turn = itertools.cycle(tuple(calls))
-    return lambda: next(turn)()
-
-
 # Products -------------------------------------------------------------------------------------------------------------
 
 
 def _product(rows: int, inner: int, outer: int, group: str, itemsize: int) -> Kernel:
     """x (rows, inner) times weights (outer, inner)."""
 
-    def build(draw: Draw) -> Call:
+    def build(draw: Draw) -> Calls:
         import torch.nn.functional as F
 
         weights = draw(outer, inner)
-        return _in_turn(partial(F.linear, x, weights) for x in draw.several(rows, inner))
+        return [partial(F.linear, x, weights) for x in draw.several(rows, inner)]
 
     return Kernel(
         f"{group} {rows}x{inner}x{outer}",
@@ -122,13 +119,11 @@ def _footprint(size: int, itemsize: int) -> Kernel:
     each = WIDTH * WIDTH * itemsize
     many = max(1, round(size / each))
 
-    def build(draw: Draw) -> Call:
+    def build(draw: Draw) -> Calls:
         import torch.nn.functional as F
 
         x, one = draw(1, WIDTH), draw(WIDTH, WIDTH)
-        pool = one.repeat(many, 1, 1)
-        turn = itertools.cycle(pool)
-        return lambda: F.linear(x, next(turn))
+        return [partial(F.linear, x, weights) for weights in one.repeat(many, 1, 1)]
 
     return Kernel(
         f"footprint {size // MIB} MiB",
@@ -148,12 +143,12 @@ _PRODUCTS = ((12, 1, 64, 128), (12, 128, 64, 128), (96, 256, 64, 256))
 def _between(many: int, rows: int, inner: int, columns: int, itemsize: int) -> Kernel:
     """Two activations, as scores are."""
 
-    def build(draw: Draw) -> Call:
+    def build(draw: Draw) -> Calls:
         import torch
 
         lefts, rights = draw.several(many, rows, inner), draw.several(many, columns, inner)
         pairs = zip(lefts, rights, strict=True)
-        return _in_turn(partial(torch.matmul, left, right.transpose(1, 2)) for left, right in pairs)
+        return [partial(torch.matmul, left, right.transpose(1, 2)) for left, right in pairs]
 
     return Kernel(
         f"products {many}x{rows}",
@@ -174,7 +169,7 @@ _HEADS = WIDTH // NARROW
 def _attention(batch: int, queries: int, keys: int, group: str, itemsize: int) -> Kernel:
     """Attention in one kernel: of parts of one product (B, T, 3 width), or over a cache (B, heads, S, head_dim)."""
 
-    def build(draw: Draw) -> Call:
+    def build(draw: Draw) -> Calls:
         import torch.nn.functional as F
 
         def heads(x: Tensor) -> Tensor:
@@ -186,7 +181,7 @@ def _attention(batch: int, queries: int, keys: int, group: str, itemsize: int) -
             return [heads(draw(batch, queries, WIDTH)), *(draw(batch, _HEADS, keys, NARROW) for _ in "kv")]
 
         attend: Callable[..., object] = partial(F.scaled_dot_product_attention, is_causal=group == "causal")
-        return _in_turn(partial(attend, *operands()) for _ in range(SETS))
+        return [partial(attend, *operands()) for _ in range(SETS)]
 
     pairs = queries * (queries + 1) // 2 if group == "causal" else queries * keys
     size = batch * WIDTH * itemsize
@@ -260,15 +255,15 @@ def _elementwise(itemsize: int) -> Iterator[Kernel]:
                 yield _on_rows(operator, count, nbytes)
 
 
-def _tiny(group: str, build: Callable[[Draw], Call]) -> Kernel:
+def _tiny(group: str, build: Callable[[Draw], Calls]) -> Kernel:
     return Kernel(f"tiny {group}", group, build, tiny=True)
 
 
 def _on_rows(operator: _Operator, count: int, nbytes: int) -> Kernel:
     shape = (-1, min(count, WIDTH))
 
-    def build(draw: Draw) -> Call:
-        return operator.call(draw, draw(count).view(shape))
+    def build(draw: Draw) -> Calls:
+        return [operator.call(draw, draw(count).view(shape))]
 
     if count == TINY:
         return _tiny(operator.group, build)
@@ -278,9 +273,9 @@ def _on_rows(operator: _Operator, count: int, nbytes: int) -> Kernel:
 def _copy(size: int, group: str, itemsize: int) -> Kernel:
     """A copy whose result is so large."""
 
-    def build(draw: Draw) -> Call:
+    def build(draw: Draw) -> Calls:
         import torch
 
-        return partial(torch.clone, draw(size // itemsize))
+        return [partial(torch.clone, draw(size // itemsize))]
 
     return Kernel(f"{group} {size // MIB} MiB", group, build, activations=2 * size)

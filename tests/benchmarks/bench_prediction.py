@@ -27,7 +27,7 @@ from explorer.latency.device import device_name
 from explorer.latency.guard import guard_for
 from explorer.latency.last_cache import last_cache_bytes
 from explorer.latency.memory import free_bytes
-from explorer.prediction.calibrate import Bench
+from explorer.prediction.bench import Bench
 from explorer.prediction.calibration import HeldOut
 from explorer.prediction.host import fit_host
 from explorer.prediction.sampling import Plan, sample

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from explorer.prediction.calibration import Calibration, HeldOut, OfDtype
+from explorer.prediction.fitting import rates_from
 from explorer.prediction.host import HostCosts, HostFit
 from explorer.prediction.kernels import MIB, Kernel, kernels
-from explorer.prediction.rates import Rates, rates_from
+from explorer.prediction.rates import Rates
 
 HOST = HostFit(HostCosts(once=10.0, overhead=1.0, view=0.25, call=2.0, code=5.0, attention=8.0, cached=3.0))
 
@@ -33,10 +34,11 @@ class Machine:
         time += kernel.weights * self.weight_ns(max(kernel.footprint, kernel.weights)) / 1e3
         return time + (kernel.activations / 2 * self.fresh_ns / 1e3 if kernel.group == "fresh" else 0.0)
 
-    def rates(self, itemsize: int = 4) -> Rates:
-        """What a calibration would find."""
+    def rates(self, itemsize: int = 4, launch_us: float | None = None) -> Rates:
+        """What a calibration would find; launch_us: of a host that is not the device."""
         every = kernels(itemsize, 64 * MIB)
-        return rates_from(every, {kernel.key: self.us(kernel) for kernel in every})
+        launches = None if launch_us is None else {kernel.key: launch_us for kernel in every if kernel.tiny}
+        return rates_from(every, {kernel.key: self.us(kernel) for kernel in every}, launches)
 
 
 def calibrated(rates: Rates, held_out: HeldOut | None = None, device: str = "cpu", host: HostFit = HOST) -> Calibration:

@@ -9,47 +9,61 @@ from typing import Any
 import pytest
 
 from explorer.errors import MeasureError, UsageError
+from explorer.latency.clock import PerfCounterClock
 from explorer.latency.guard import NoGuard
+from explorer.latency.regimes import Regime, in_turn
+from explorer.prediction import bench as benches
 from explorer.prediction import calibrate as module
 from explorer.prediction.calibrate import calibrate
 from explorer.prediction.calibration import Calibration
-from explorer.prediction.host import HostFit
+from explorer.prediction.host import HostFit, Refill
 from explorer.prediction.kernels import MIB, Kernel, kernels
 from explorer.prediction.passes import pass_times
 from explorer.prediction.predict import predict
-from explorer.prediction.sampling import Lane, Plan, Samples
+from explorer.prediction.sampling import Lane, Plan, Regimes, Samples
 from explorer.prediction.specimens import Specimen, held_out, tiny
 from tests.prediction.machine import HOST, Machine
 
 ITEMSIZES = {"float32": 4, "bfloat16": 2}
 
 
-class MadeUp(list[Callable[[], None]]):
-    """What stands for every call, and for all calls of a block: the times are made up."""
-
-    def __init__(self) -> None:
-        super().__init__([self])
-
-    def __call__(self) -> None:
-        raise AssertionError("nothing is run")
+def nothing() -> None:
+    """What stands for every call: the times are made up."""
 
 
-def made_up(machine: Machine, host: HostFit) -> Callable[..., Samples]:
-    """Samples as the machine would give them, of kernels and of blocks."""
+def made_up(machine: Machine, host: HostFit, launch_us: float | None = None) -> Callable[..., Samples]:
+    """Samples as the machine would give them, of kernels and of blocks; launch_us: where the host is not the device."""
 
     def ms(key: str) -> float:
-        name, *behind, dtype = key.split(" | ")
+        name, *more, dtype = key.split(" | ")
         every: dict[str, Kernel] = {kernel.key: kernel for kernel in kernels(ITEMSIZES[dtype], 64 * MIB)}
+        if more == ["launch"]:
+            assert launch_us is not None
+            return launch_us / 1e3
         if name in every:
             return machine.us(every[name]) / 1e3
         specimen = next(one for one in (*tiny(dtype), *held_out(dtype)) if one.key == name)
-        times = pass_times(specimen.rows, specimen.footprint, machine.rates(ITEMSIZES[dtype]), host)
-        return times.of("host") / 1e3 + (ms(f"weights 1x768x3072 | {dtype}") + 0.02 if behind else 0.0)
+        rates = machine.rates(ITEMSIZES[dtype], launch_us)
+        times = pass_times(specimen.rows, specimen.footprint, rates, host)
+        behind = ms(f"weights 1x768x3072 | {dtype}") + 0.02 if more else 0.0
+        return times.of("host" if launch_us is None else "throughput") / 1e3 + behind
 
     def sample(lanes: Mapping[str, Lane], *more: Any) -> Samples:
         return Samples({key: ms(key) for key in lanes}, 0.9)
 
     return sample
+
+
+def of_machine(machine: Machine, launch_us: float | None = None) -> Calibration:
+    """A calibration of the machine, with nothing built and nothing run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "sample", made_up(machine, HOST, launch_us))
+        patch.setattr(benches.Bench, "_made", lambda self, key, build: [nothing])
+        patch.setattr(benches, "_most_weights", lambda device: 64 * MIB)
+        if launch_us is not None:
+            apart = Regimes(*(Regime(name, PerfCounterClock(), in_turn) for name in ("device", "throughput")))
+            patch.setattr(benches, "regimes", lambda device: apart)
+        return calibrate("cpu", guard=NoGuard("a test"))
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +72,7 @@ def found(machine: Machine) -> Calibration:
     import torch
 
     before = torch.get_rng_state()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "sample", made_up(machine, HOST))
-        patch.setattr(module.Bench, "_made", lambda self, key, build: MadeUp())
-        patch.setattr(module, "_most_weights", lambda device: 64 * MIB)
-        made = calibrate("cpu", guard=NoGuard("a test"))
+    made = of_machine(machine)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.is_grad_enabled()
     return made
@@ -100,6 +110,16 @@ def test_costs_of_the_host_predict_its_blocks(found: Calibration, machine: Machi
         assert costs == pytest.approx(true, rel=0.15)
 
 
+def test_a_device_apart_from_its_host_is_met_too() -> None:
+    """Launches of 6 us, kernels of 2 us at least: tiny blocks show the host, large ones the device."""
+    found = of_machine(Machine(overhead_us=2.0), launch_us=6.0)
+    for of in found.dtypes.values():
+        assert set(of.rates.nodes.values()) == {2.0}
+        assert set(of.rates.overheads.values()) == {6.0}
+        assert of.held_out.median < 0.02
+    assert found.host.refill == Refill()
+
+
 def test_it_says_of_what_it_is(found: Calibration) -> None:
     import torch
 
@@ -132,7 +152,7 @@ def test_a_kernel_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -
 
         return (Kernel("odd", "weights", build),)
 
-    monkeypatch.setattr(module, "kernels", broken)
+    monkeypatch.setattr(benches, "kernels", broken)
     with pytest.raises(MeasureError, match="cpu cannot be calibrated in float32: odd: no such kernel"):
         calibrate("cpu", ("float32",), guard=NoGuard("a test"))
 
@@ -158,8 +178,8 @@ def test_few_calls_are_sampled_for_real() -> None:
     from explorer.prediction.sampling import sample
 
     small = [one for one in kernels(4, 2 * MIB) if one.tiny or one.key in ("weights 1x768x3072", "narrow 2048x768x64")]
-    bench = module.Bench(
-        "float32", "cpu", module.regimes("cpu"), tuple(small), tiny("float32")[:1], held_out("float32")[4:5]
+    bench = benches.Bench(
+        "float32", "cpu", benches.regimes("cpu"), tuple(small), tiny("float32")[:1], held_out("float32")[4:5]
     )
     with torch.no_grad():
         found = sample(dict(bench.lanes()), NoGuard("a test"), random.Random(0), Plan(clean=1, clean_long=1, rounds=1))

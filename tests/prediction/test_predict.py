@@ -293,8 +293,8 @@ def noisy() -> Rates:
     """A device that was measured badly: every time up to three times too long."""
     import random
 
+    from explorer.prediction.fitting import rates_from
     from explorer.prediction.kernels import MIB, kernels
-    from explorer.prediction.rates import rates_from
     from tests.prediction.machine import Machine
 
     draw, machine, every = random.Random(7), Machine(), kernels(4, 64 * MIB)

@@ -10,8 +10,9 @@ import torch
 
 from explorer.cost.ledger.rows import Row, Traffic, Work
 from explorer.cost.ledger.trace import Trace
+from explorer.prediction.fitting import rates_from
 from explorer.prediction.kernels import FRESH_FROM, MIB, Draw, Kernel, kernels
-from explorer.prediction.rates import Rates, Split, rates_from
+from explorer.prediction.rates import Rates, Split
 
 SMALL = [kernel for kernel in kernels(4, 8 * MIB) if kernel.flops < 3e9 and kernel.activations < 60 * MIB]
 
@@ -40,7 +41,7 @@ def attention(batch: int, queries: int, keys: int, *, causal: bool = False) -> R
 
 @pytest.mark.parametrize("kernel", SMALL, ids=lambda kernel: kernel.key)
 def test_a_kernel_has_the_flops_and_bytes_that_the_ledger_counts(kernel: Kernel) -> None:
-    call = kernel.build(Draw(torch.float32, "cpu"))
+    call, *_ = kernel.build(Draw(torch.float32, "cpu"))
     with torch.no_grad(), Trace() as trace:
         call()
     counts = trace.counts()
