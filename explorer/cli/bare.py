@@ -5,6 +5,8 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from explorer.errors import did_you_mean
+
 Bare = Mapping[str, tuple[str, Sequence[str]]]
 """An option, the value it has when it stands alone, and the other words that are a value; so is a number."""
 
@@ -29,6 +31,12 @@ def filled(args: Sequence[str], options: Bare) -> list[str]:
             continue
         alone, words = options[arg]
         following = args[place + 1] if place + 1 < end else ""
-        has_value = following in (alone, *words) or following.isdecimal()
-        found.append(arg if has_value else f"{arg}={alone}")
+        found.append(arg if _is_value(following, (alone, *words)) else f"{arg}={alone}")
     return found
+
+
+def _is_value(text: str, words: Sequence[str]) -> bool:
+    """Whether it is one of the words, a number, or a slip of the pen: a name without the dot of a file, close to one."""
+    if text in words or text.isdecimal():
+        return True
+    return text.isalpha() and did_you_mean(text, words) is not None

@@ -18,6 +18,9 @@ OPTIONS = {"--measure": ("all", ("parts", "pareto"))}
         ("--measure 12 x.yaml", "--measure 12 x.yaml"),
         ("--measure=pareto x.yaml", "--measure=pareto x.yaml"),
         ("x.yaml -- --measure", "x.yaml -- --measure"),
+        ("--measure pareot x.yaml", "--measure pareot x.yaml"),
+        ("--measure parts.yaml", "--measure=all parts.yaml"),
+        ("--measure gpt2-small", "--measure=all gpt2-small"),
     ],
 )
 def test_a_bare_option_gets_its_value(args, found):
