@@ -36,7 +36,7 @@ def filled(args: Sequence[str], options: Bare) -> list[str]:
 
 
 def _is_value(text: str, words: Sequence[str]) -> bool:
-    """Whether it is one of the words, a number, or a slip of the pen: a name without the dot of a file, close to one."""
+    """Whether it is one of the words, a number, or a slip of the pen: letters only, close to one of them."""
     if text in words or text.isdecimal():
         return True
     return text.isalpha() and did_you_mean(text, words) is not None
