@@ -94,10 +94,14 @@ def refuse_foreign(path: Path | None, names: Collection[str], mark: str) -> None
 
     mark: the file that only a run leaves. Raises: UsageError.
     """
-    if path is None or (path / mark).exists():
+    if path is None:
         return
-    others = [name for name in names if (path / name).exists()]
-    if others:
+    try:
+        ours = (path / mark).exists()
+        others = [name for name in names if (path / name).exists()]
+    except OSError as error:
+        raise _refused(path, error) from error
+    if others and not ours:
         raise UsageError(
             f"--out {path}: {', '.join(others)} would be overwritten, and no run wrote it; name another folder"
         )

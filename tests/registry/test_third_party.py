@@ -117,10 +117,10 @@ COMPONENTS = [("norm", "prmsnorm"), ("activation", "mishglu"), ("residual", "tan
 def test_plugins_list_shows_it_and_the_broken_one_beside_it(installed):
     out, _ = installed.explorer("plugins", "list")
     for kind, name in COMPONENTS:
-        assert len(rows_with(out, [kind, name, "lab_norms", "lab-norms", "0.1.0"])) == 1
+        assert len(rows_with(out, [kind, name, "lab_norms"])) == 1
     assert rows_with(out, ["norm", "rmsnorm", "explorer_norms"])
-    (broken,) = rows_with(out, ["broken_lab", "broken-lab", "0.3"])
-    assert "No module named 'lost_dependency'" in broken
+    assert len(rows_with(out, ["broken_lab", "broken-lab", "0.3"])) == 1
+    assert "No module named 'lost_dependency'" in " ".join(out.split())
 
 
 def test_run_compares_its_components_with_the_built_in_ones(installed):
@@ -145,7 +145,7 @@ def test_an_editable_install_is_found_once_from_every_folder(editable):
     started = [editable.start("-m", "explorer", "plugins", "list", cwd=folder) for folder in folders]
     outs = [process.communicate(timeout=120)[0] for process in started]
     for out in outs:
-        assert len(rows_with(out, ["norm", "prmsnorm", "lab_norms", "lab-norms", "0.1.0"])) == 1
+        assert len(rows_with(out, ["norm", "prmsnorm", "lab_norms"])) == 1
         assert len(rows_with(out, ["lab_norms", "lab-norms", "0.1.0", str(project / "src" / "lab_norms")])) == 1
         assert "warning" not in out
 
