@@ -253,34 +253,6 @@ def test_of_groups_those_are_read_that_rows_can_be_of(rows: int, met: int) -> No
     assert trace.rows[-1].read.weights == met * 16 * 24 * weight.itemsize
 
 
-DROPOUTS: list[Callable[[Tensor], Tensor]] = [lambda x: F.dropout(x, 0.3), lambda x: torch.dropout(x, 0.3, True)]
-
-
-@pytest.mark.parametrize("dropout", DROPOUTS)
-def test_dropout_draws_as_torch_does(dropout: Callable[[Tensor], Tensor]) -> None:
-    """One kernel that keeps a bool mask; the same seed drops the same elements."""
-    x = tensor(B, T, K, device="cpu")
-    torch.manual_seed(3)
-    plain = dropout(x)
-    (wanted,) = torch.autograd.grad(plain.sum(), x)
-    torch.manual_seed(3)
-    with Trace() as trace:
-        found = dropout(x)
-        (grad,) = torch.autograd.grad(found.sum(), x)
-    torch.testing.assert_close(found, plain)
-    torch.testing.assert_close(grad, wanted)
-    kernels = [row.op for row in trace.rows if row.kind == "random"]
-    assert kernels == ["aten::native_dropout", "aten::native_dropout_backward"]
-
-
-@pytest.mark.parametrize("call", [lambda x: F.dropout(x, 0.0), lambda x: F.dropout(x, 0.3, False)])
-def test_a_dropout_that_drops_nothing_is_nothing(call: Callable[[Tensor], Tensor]) -> None:
-    x = tensor(B, T, K)
-    with Trace() as trace:
-        call(x)
-    assert trace.counts().kernels == 0
-
-
 def test_attention_with_dropout_keeps_its_mask_in_backward() -> None:
     """On real tensors the gradient is that of the result, whatever was drawn: here linear in v."""
     v = tensor(B, KV, S, V, device="cpu")
