@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from explorer.assembly.construction import dtype_of
-from explorer.blueprint.workload import DTYPE_BYTES, Workload
+from explorer.blueprint.workload import DTYPE_BYTES
 from explorer.errors import MeasureError
 from explorer.latency.clock import Call
 from explorer.latency.last_cache import last_cache_bytes
@@ -45,15 +45,16 @@ class Bench:
     @staticmethod
     def of(dtype: str, device: str, blocks: tuple[Specimen, ...] | None = None) -> Bench:
         """blocks: to hold out; None: the usual ones."""
-        every = kernels(DTYPE_BYTES[dtype], _most_weights(device))
-        return Bench(dtype, device, regimes(device), every, tiny(dtype), held_out(dtype) if blocks is None else blocks)
+        most = _most_weights(device)
+        blocks = held_out(dtype, most) if blocks is None else blocks
+        return Bench(dtype, device, regimes(device), kernels(DTYPE_BYTES[dtype], most), tiny(dtype), blocks)
 
     def lanes(self) -> Iterator[tuple[str, Lane]]:
         """What is timed, by its key and dtype. Long samples where weights have to find their place in the caches."""
         draw = Draw(dtype_of(self.dtype), self.device)
         for kernel in self.kernels:
             calls = self._made(kernel.key, partial(kernel.build, draw))
-            sample_ms = _LONG_MS if kernel.weights else _SHORT_MS
+            sample_ms = _LONG_MS if kernel.weights or kernel.footprint else _SHORT_MS
             yield self._key(kernel.key), Lane(self.regimes.kernels.timed(calls), sample_ms)
             if kernel.tiny and not self.regimes.on_host:
                 yield self._key(kernel.key, _LAUNCH), Lane(self.regimes.passes.timed(calls), _SHORT_MS)
@@ -97,7 +98,7 @@ class Bench:
             if not self.regimes.on_host:
                 yield TinyPass(specimen.rows, rates, time)
                 continue
-            work = sum(rates.split(row, specimen.footprint).total for row in specimen.rows)
+            work = sum(rates.split(row, specimen.around).total for row in specimen.rows)
             both = us.get(self._key(specimen.key, _REFILLED))
             more = None if both is None else both - us[self._key(self.large.key)] - time
             host = max(time - work, time / 2)
@@ -107,12 +108,10 @@ class Bench:
         """How far predictions of the held-out blocks are off."""
         regime = self.regimes.passes.name
         blocks: dict[str, tuple[float, float]] = {}
-        groups: dict[Workload, list[str]] = {}
         for specimen in self.held_out:
-            predicted = pass_times(specimen.rows, specimen.footprint, rates, host).of(regime)
+            predicted = pass_times(specimen.rows, specimen.around, rates, host).of(regime)
             blocks[specimen.key] = us[self._key(specimen.key)] / 1e3, predicted / 1e3
-            groups.setdefault(specimen.workload, []).append(specimen.key)
-        return HeldOut.of(blocks, groups.values())
+        return HeldOut.of(blocks, {specimen.key: specimen.workload for specimen in self.held_out})
 
     def _made(self, key: str, build: Callable[[], T]) -> T:
         try:

@@ -11,7 +11,6 @@ from explorer.blueprint.workload import DTYPE_BYTES
 from explorer.errors import UsageError, did_you_mean
 from explorer.latency.device import device_name
 from explorer.latency.guard import Guard, guard_for
-from explorer.latency.last_cache import last_cache_bytes
 from explorer.latency.undisturbed import undisturbed
 from explorer.prediction.bench import Bench
 from explorer.prediction.calibration import Calibration, OfDtype
@@ -45,20 +44,18 @@ def calibrate(
     us = {key: ms * 1e3 for key, ms in samples.ms.items()}
     rates = {bench.dtype: bench.rates(us) for bench in benches}
     host = fit_host([one for bench in benches for one in bench.tiny_passes(us, rates[bench.dtype])])
+
+    def found(bench: Bench) -> OfDtype:
+        of, today = rates[bench.dtype], date.today().isoformat()
+        return OfDtype(of, host, bench.errors(us, of, host), today, samples.clean, guard.name)
+
     return Calibration(
         device=device,
         name=device_name(device),
         threads=torch.get_num_threads(),
-        date=date.today().isoformat(),
         torch=torch.__version__,
         by=f"explorer {__version__}",
-        guard=guard.name,
-        clean=samples.clean,
-        llc_bytes=last_cache_bytes(device),
-        host=host,
-        dtypes={
-            bench.dtype: OfDtype(rates[bench.dtype], bench.errors(us, rates[bench.dtype], host)) for bench in benches
-        },
+        dtypes={bench.dtype: found(bench) for bench in benches},
     )
 
 

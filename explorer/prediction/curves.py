@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from statistics import fmean
 
 Point = tuple[float, float]
 
@@ -33,6 +34,13 @@ class TimeCurve:
         if size >= last[0]:
             return last[1] * size / last[0]
         return _between(self.points, size)
+
+    def at_rate_up_to(self, size: float, most: float) -> float:
+        """Microseconds of `size` bytes at the slowest rate of all sizes from it to `most`."""
+        if not size:
+            return 0.0
+        between = (place for place, _ in self.points if size < place < most)
+        return size * max(self.at(place) / place for place in (size, *between, max(most, size)))
 
 
 @dataclass(frozen=True)
@@ -100,12 +108,12 @@ class Reach:
 
 
 def _sorted(points: Iterable[Point]) -> tuple[list[float], list[float]]:
-    """Places and times in the order of places; of several times at one place the shortest."""
-    shortest: dict[float, float] = {}
+    """Places and times in the order of places; of several times at one place the mean: shapes differ."""
+    found: dict[float, list[float]] = {}
     for place, time in points:
-        shortest[place] = min(time, shortest.get(place, time))
-    places = sorted(shortest)
-    return places, [shortest[place] for place in places]
+        found.setdefault(place, []).append(time)
+    places = sorted(found)
+    return places, [fmean(found[place]) for place in places]
 
 
 def _between(points: Sequence[Point], place: float) -> float:

@@ -19,6 +19,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
 """The column of the table that holds the peak of a dtype. float32 is not tf32: torch computes it in full by default."""
 DIGITS = 12
 """Of a digest, in hexadecimal."""
+BUILT_IN = "built-in table"
 PEAKS = ("bf16", "fp16", "tf32", "fp32", "fp8")
 
 
@@ -66,7 +67,13 @@ class Hardware:
     src: str
     achievable_src: str | None = None
     note: str | None = None
-    origin: str = "built-in table"
+    origin: str = BUILT_IN
+
+    @property
+    def sources(self) -> str:
+        """Where the numbers stand, of the device and of what it reaches, and who else said so."""
+        reached = f"; reached: {self.achievable_src}" if self.achievable_src else ""
+        return f"{self.src}{reached}" + ("" if self.origin == BUILT_IN else f"; as {self.origin} says")
 
     def peak(self, dtype: str) -> float | None:
         """Dense TFLOP/s of products in a dtype of a workload; None: the table has none."""

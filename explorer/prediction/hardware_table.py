@@ -11,7 +11,7 @@ from pathlib import Path
 from explorer.blueprint.tree import Entry, MappingNode, Node, ScalarNode, node_of
 from explorer.blueprint.yaml_source import parse_value
 from explorer.errors import BlueprintError, UsageError, did_you_mean
-from explorer.prediction.hardware import Hardware
+from explorer.prediction.hardware import BUILT_IN, Hardware
 from explorer.prediction.hardware_reader import (
     ACHIEVABLE,
     HOST,
@@ -27,7 +27,6 @@ from explorer.registry.registry import HardwareEntry
 
 VARIABLE = "EXPLORER_HARDWARE"
 """The environment variable that names a user's own file."""
-_BUILT_IN = "built-in table"
 
 
 @dataclass(frozen=True)
@@ -72,13 +71,13 @@ def hardware_table(plugins: Iterable[HardwareEntry] = (), file: Path | None = No
 
     Raises: UsageError that says where for an unknown key, a wrong type, a missing source, and a name or alias twice.
     """
-    built_in = _parsed(files("explorer.prediction").joinpath("hardware.yaml").read_text(encoding="utf-8"), _BUILT_IN)
+    built_in = _parsed(files("explorer.prediction").joinpath("hardware.yaml").read_text(encoding="utf-8"), BUILT_IN)
     problems = Problems()
     tops = read_mapping(built_in, "", problems)
     defaults = _defaults(tops, problems)
     nodes: dict[str, tuple[Node, str]] = {}
     for name, entry in read_mapping(tops["hardware"].value, "hardware", problems).items():
-        nodes[name] = entry.value, _BUILT_IN
+        nodes[name] = entry.value, BUILT_IN
     for registered in plugins:
         _register(registered, nodes)
     for name, entry in _users(_chosen(file), problems).items():

@@ -10,6 +10,7 @@ from explorer.cost.ledger.rows import Row
 from explorer.prediction.kernels import MIB
 from explorer.prediction.rates import Rates
 from explorer.prediction.rows import CALL
+from explorer.prediction.working_set import WorkingSet
 
 NEAREST_CACHE = 2 * MIB
 """Bytes of the cache that a core has for itself, about: weights of so many bytes leave nothing else in it."""
@@ -41,18 +42,21 @@ class HostCosts:
 class Refill:
     """What it costs the host, in microseconds, when kernels push its code and data out of a core's own cache.
 
-    share: of the time of a pass, as long as all of it is pushed out; most: when there is no more to fetch.
+    share: of the time of a pass, as long as all of it is pushed out; most: of what one kernel pushed out, when there is
+    no more to fetch.
     """
 
     share: float = 0.0
     most: float = 0.0
 
-    def time(self, host: float, moved: int) -> float:
-        """For a pass of `host` microseconds that reads and writes so many bytes.
+    def time(self, host: float, rows: Sequence[Row]) -> float:
+        """For a pass of `host` microseconds: nothing as long as its rows leave half of the cache, all without the rest.
 
-        Half of the cache costs a quarter: what is used most stays longest.
+        Weights that fill the cache push the host's code and data out once more.
         """
-        return min(self.share * host, self.most) * min(moved / NEAREST_CACHE, 1.0) ** 2
+        pushed_out = min(max(2 * WorkingSet.of(rows).moved / NEAREST_CACHE - 1, 0.0), 1.0)
+        times = max(sum(row.read.weights >= NEAREST_CACHE for row in rows), 1)
+        return min(self.share * host, self.most * times) * pushed_out
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class HostFit:
     def time(self, rows: Sequence[Row], rates: Rates) -> float:
         """Microseconds of a pass."""
         small = self.costs.time(rows, rates)
-        return small + self.refill.time(small, _moved(rows))
+        return small + self.refill.time(small, rows)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON takes it."""
@@ -88,12 +92,6 @@ def features(rows: Sequence[Row], rates: Rates) -> tuple[float, ...]:
         float(len({row.part for row in rows if row.kind == "fused"})),
         float(len({row.part for row in rows if row.read.cache or row.written.cache})),
     )
-
-
-def _moved(rows: Sequence[Row]) -> int:
-    """Different bytes that go through the caches: all weights, and activations as often as not the same ones again."""
-    activations = (row.read.total - row.read.weights + row.written.total for row in rows)
-    return sum(row.read.weights for row in rows) + max(activations, default=0)
 
 
 @dataclass(frozen=True)

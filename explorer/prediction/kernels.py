@@ -56,8 +56,8 @@ class Kernel:
 
     group: what its time is for: `weights`, `narrow`, `footprint`, `products`, `attention`, `causal`, `cache`, `fresh`,
     or the operator or kind of rows that it stands for. flops: of visible pairs. weights, activations: bytes that it
-    reads and writes, `result` of them the result's. footprint: bytes of all weights that it takes in turn. tiny: its
-    time is all overhead. build: makes the calls, which are run in turn.
+    reads and writes, `result` of them the result's. footprint: bytes of everything that the calls take in turn, where
+    that is more. tiny: its time is all overhead. build: makes the calls, which are run in turn.
     """
 
     key: str
@@ -75,7 +75,7 @@ def kernels(itemsize: int, most_weights: int) -> tuple[Kernel, ...]:
     """All of them for a dtype of so many bytes; most_weights: bytes that take all caches several times over."""
     return (
         *(_product(rows, WIDTH, HIDDEN, "weights", itemsize) for rows in TOKENS),
-        *(_product(rows, HIDDEN, WIDTH, "weights", itemsize) for rows in TOKENS[-2:]),
+        *(_product(rows, HIDDEN, WIDTH, "weights", itemsize) for rows in TOKENS[-3:]),
         _product(TOKENS[-1], WIDTH, NARROW, "narrow", itemsize),
         *(_footprint(size, itemsize) for size in _footprints(most_weights)),
         *(_between(*shape, itemsize) for shape in _PRODUCTS),
@@ -83,6 +83,7 @@ def kernels(itemsize: int, most_weights: int) -> tuple[Kernel, ...]:
         *(_attention(*shape, "attention", itemsize) for shape in _PLAIN),
         *(_attention(*shape, "causal", itemsize) for shape in _CAUSAL),
         *_elementwise(itemsize),
+        *(_copy_in_pieces(size, itemsize) for size in _IN_PIECES),
         _copy(LARGE_BYTES, "fresh", itemsize),
     )
 
@@ -268,6 +269,22 @@ def _on_rows(operator: _Operator, count: int, nbytes: int) -> Kernel:
     if count == TINY:
         return _tiny(operator.group, build)
     return Kernel(f"{operator.group} {count}", operator.group, build, activations=nbytes)
+
+
+_IN_PIECES = tuple(size * MIB for size in (16, 32, 64, 96, 128, 256))
+_PIECE = 4 * MIB
+
+
+def _copy_in_pieces(size: int, itemsize: int) -> Kernel:
+    """A copy of half so many bytes to as many others, piece by piece: too small each to be given new memory."""
+
+    def build(draw: Draw) -> Calls:
+        one = draw(_PIECE // itemsize)
+        pieces = one.repeat(size // _PIECE, 1)
+        half = len(pieces) // 2
+        return [partial(into.copy_, piece) for piece, into in zip(pieces[:half], pieces[half:], strict=True)]
+
+    return Kernel(f"copy {size // MIB} MiB in pieces", "copy", build, activations=2 * _PIECE, footprint=size)
 
 
 def _copy(size: int, group: str, itemsize: int) -> Kernel:

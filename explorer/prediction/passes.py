@@ -8,12 +8,13 @@ from explorer.cost.ledger.rows import Row
 from explorer.prediction.host import HostFit
 from explorer.prediction.prediction import Times
 from explorer.prediction.rates import Rates
+from explorer.prediction.working_set import WorkingSet
 
 
-def pass_times(rows: Sequence[Row], footprint: float, rates: Rates, host: HostFit) -> Times:
-    """Microseconds of the host and of the device; footprint: bytes of weights that lie between two uses of one."""
+def pass_times(rows: Sequence[Row], around: WorkingSet, rates: Rates, host: HostFit) -> Times:
+    """Microseconds of the host and of the device."""
     kernels = [row for row in rows if row.kernels]
-    splits = [rates.split(row, footprint) for row in kernels]
+    splits = [rates.split(row, around) for row in kernels]
     return Times(
         host=host.time(rows, rates),
         nodes=sum(rates.node(row) for row in kernels),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 
 from explorer.blueprint.workload import Workload
 from explorer.cost.ledger.rows import Row
-from explorer.prediction.calibration import Calibration
+from explorer.latency.temperature import COLD_WEIGHTS, WARM
+from explorer.prediction.calibration import Calibration, HeldOut, stale
 from explorer.prediction.estimate import Reached, highest, likely, lowest
 from explorer.prediction.hardware import Hardware, Span
 from explorer.prediction.passes import pass_times
 from explorer.prediction.prediction import Prediction, checked_regime
+from explorer.prediction.working_set import WorkingSet
 
 Target = Calibration | Hardware
 NOT_VALIDATED = "prediction not validated on this device"
@@ -36,8 +39,8 @@ def predict(
     """
     asked = _Asked(tuple(rows), workload, copies)
     if isinstance(target, Calibration):
-        return _calibrated(asked, target, checked_regime(regime, target.on_host))
-    return _estimated(asked, target, checked_regime(regime, on_host=False))
+        return _calibrated(asked, target, checked_regime(regime, target.kind))
+    return _estimated(asked, target, checked_regime(regime, "cuda"))
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,17 @@ class _Asked:
     copies: int | None
 
     @property
-    def footprint(self) -> float:
-        """Bytes of all weights that lie between two uses of one."""
+    def around(self) -> WorkingSet:
+        """What lies between two uses of the same bytes."""
         if self.copies is None and self.workload.phase == "decode":
-            return math.inf
-        return (self.copies or 1) * sum(row.read.weights for row in self.rows if not row.backward)
+            return WorkingSet.of(self.rows, math.inf)
+        return WorkingSet.of(self.rows, self.copies or 1)
+
+    @property
+    def cache(self) -> str:
+        """Where weights are taken to lie, as measurements say it."""
+        rotated = self.workload.phase == "decode" if self.copies is None else self.copies > 1
+        return COLD_WEIGHTS if rotated else WARM
 
     @property
     def refusal(self) -> str | None:
@@ -73,14 +82,14 @@ class _Asked:
         """What of the rows no held-out block was like."""
         unknown = dict.fromkeys(row.op for row in self.rows if not row.counted)
         if unknown:
-            return f"operators without a rule take the time of a copy: {', '.join(unknown)}"
+            return f"operators without a rule take the time of an addition: {', '.join(unknown)}"
         return "no training pass is among the held-out blocks" if self.workload.phase == "train" else None
 
 
 def _calibrated(asked: _Asked, calibration: Calibration, regime: str) -> Prediction:
     found = calibration.dtypes.get(asked.workload.dtype)
-    basis = f"calibrated {calibration.date} with torch {calibration.torch}, {calibration.threads} threads"
-    nothing = Prediction(calibration.name, regime, basis, calibration.digest)
+    basis = f"calibrated with torch {calibration.torch}, {calibration.threads} threads"
+    nothing = Prediction(calibration.name, regime, basis, calibration.digest, cache=asked.cache)
     if asked.refusal:
         return replace(nothing, reason=asked.refusal)
     if found is None:
@@ -88,12 +97,12 @@ def _calibrated(asked: _Asked, calibration: Calibration, regime: str) -> Predict
         return replace(
             nothing, reason=f"not predicted: {asked.workload.dtype} is not calibrated on this device, only {known}"
         )
-    times = pass_times(asked.rows, asked.footprint, found.rates, calibration.host)
-    ms, error = times.of(regime) / 1e3, found.held_out.median
-    doubt = found.held_out.fault or asked.doubt
+    times = pass_times(asked.rows, asked.around, found.rates, found.host)
+    ms, error = times.of(regime) / 1e3, found.held_out.error(asked.workload.phase)
+    doubt = found.fault or _outdated(calibration) or _elsewhere(calibration, regime) or asked.doubt
     return replace(
         nothing,
-        basis=f"{basis}; held-out blocks off by {error:.1%} (median), {found.held_out.largest:.0%} at most",
+        basis=f"{basis}, {found.date}; {_met(found.held_out, asked.workload.phase)}",
         ms=ms,
         low=ms * max(1 - error, 0.0),
         high=ms * (1 + error),
@@ -103,10 +112,27 @@ def _calibrated(asked: _Asked, calibration: Calibration, regime: str) -> Predict
     )
 
 
+def _met(held_out: HeldOut, phase: str) -> str:
+    which = f"held-out blocks in {phase}" if phase in held_out.phases else "held-out blocks"
+    return f"{which} off by {held_out.error(phase):.1%} (median), all by {held_out.largest:.0%} at most"
+
+
+def _outdated(calibration: Calibration) -> str | None:
+    import torch
+
+    return stale(calibration, torch.__version__, date.today())
+
+
+def _elsewhere(calibration: Calibration, regime: str) -> str | None:
+    """Held-out blocks were timed in the headline regime only."""
+    headline = checked_regime(None, calibration.kind)
+    return None if regime == headline else f"held-out blocks were timed in the regime {headline!r}, not in {regime!r}"
+
+
 def _estimated(asked: _Asked, hardware: Hardware, regime: str) -> Prediction:
     peak = hardware.peak(asked.workload.dtype)
-    basis = f"estimate: data sheet x achievable range ({_reached(hardware)}); {hardware.src}"
-    nothing = Prediction(hardware.name, regime, basis, hardware.digest)
+    basis = f"estimate: data sheet x achievable range ({_reached(hardware)}); {hardware.sources}"
+    nothing = Prediction(hardware.name, regime, basis, hardware.digest, cache=asked.cache)
     if asked.refusal:
         return replace(nothing, reason=asked.refusal)
     if peak is None:
@@ -122,8 +148,13 @@ def _estimated(asked: _Asked, hardware: Hardware, regime: str) -> Prediction:
         low=fast.of(regime) / 1e3,
         high=slow.of(regime) / 1e3,
         shares=middle.shares(regime),
-        reason=f"{NOT_VALIDATED}: {asked.doubt or 'nothing was measured on it'}",
+        reason=f"{NOT_VALIDATED}: {asked.doubt or _too_large(asked, hardware) or 'nothing was measured on it'}",
     )
+
+
+def _too_large(asked: _Asked, hardware: Hardware) -> str | None:
+    needed, has = WorkingSet.of(asked.rows).weights / 1e9, hardware.memory_gb
+    return f"its weights, {needed:.3g} GB, do not fit {has:g} GB" if needed > has else None
 
 
 def _reached(hardware: Hardware) -> str:

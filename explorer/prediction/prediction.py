@@ -50,17 +50,16 @@ class Times:
         return dict(zip(SHARES, (max(1 - moving - computing, 0.0), moving, computing), strict=True))
 
 
-REGIMES = ("host", "throughput", "device", "latency")
+_REGIMES: Mapping[str, tuple[str, ...]] = {"cpu": ("host",), "cuda": ("throughput", "device", "latency")}
+_WITHOUT_GRAPHS = ("throughput", "latency")
 
 
-def regimes_of(on_host: bool) -> tuple[str, ...]:
-    """The regimes of a device, the headline first."""
-    return ("host",) if on_host else ("throughput", "device", "latency")
+def checked_regime(regime: str | None, kind: str) -> str:
+    """The regime asked for, None: the headline. kind: of device, as torch names it.
 
-
-def checked_regime(regime: str | None, on_host: bool) -> str:
-    """The regime asked for, None: the headline. Raises MeasureError where the device has no such one."""
-    known = regimes_of(on_host)
+    Raises: MeasureError where such a device has no such regime.
+    """
+    known = _REGIMES.get(kind, _WITHOUT_GRAPHS)
     if regime is None:
         return known[0]
     if regime not in known:
@@ -74,7 +73,8 @@ class Prediction:
 
     ms, low, high: a calibrated device's point with the error of held-out blocks around it, or an estimate's interval.
     shares: of launch, bandwidth and math in the time. basis: what the numbers rest on, spec: its hash. validated:
-    whether held-out blocks confirmed them on this very device; `reason` says why not.
+    whether held-out blocks confirmed them on this very device; `reason` says why not. cache: where weights are taken to
+    lie, in the words of measurements.
     """
 
     device: str
@@ -88,6 +88,7 @@ class Prediction:
     validated: bool = False
     reason: str | None = None
     impl: str = "eager"
+    cache: str | None = None
 
     def entry(self) -> dict[str, Any]:
         """An entry of `latencies`."""
@@ -96,6 +97,7 @@ class Prediction:
             "device": self.device,
             "impl": self.impl,
             "regime": self.regime,
+            "cache": self.cache,
             "median_ms": self.ms,
             "low_ms": self.low,
             "high_ms": self.high,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from explorer.cost.ledger.rows import Row
 from explorer.prediction.curves import Point, Reach, Roof, TimeCurve
 from explorer.prediction.kernels import FRESH_FROM
+from explorer.prediction.working_set import WorkingSet
 
 
 class Split(NamedTuple):
@@ -47,8 +48,8 @@ class Rates:
     overheads: Mapping[str, float]
     nodes: Mapping[str, float]
 
-    def split(self, row: Row, footprint: float) -> Split:
-        """What a device does for a row of a block whose weights are so many bytes in all."""
+    def split(self, row: Row, around: WorkingSet) -> Split:
+        """What a device does for a row of a pass with such a working set."""
         if not row.kernels:
             return Split()
         nbytes = row.read.total + row.written.total
@@ -57,13 +58,13 @@ class Rates:
         if row.kind != "fused" and flops and row.read.weights:
             # A bias is laid into the result before the product is added to it: one more pass over the result.
             beside = nbytes - row.read.weights + row.written.total * bool(row.work.cheap)
-            split = self._with_weights(flops, row.read.weights, beside, footprint)
+            split = self._with_weights(flops, row.read.weights, beside, around.weights)
         elif row.kind == "fused" and flops:
             split = self._attention(row, flops)
         elif flops:
             split = _under(self.products, flops, nbytes)
         else:
-            split = self._element_by_element(row, nbytes)
+            split = self._element_by_element(row, nbytes, around.moved)
         return Split(split.bandwidth + fresh, split.math)
 
     def overhead(self, row: Row) -> float:
@@ -85,9 +86,13 @@ class Rates:
         split = _under(self.causal if hides else self.attention, flops, row.written.total)
         return Split(split.bandwidth + row.read.total * self.attended.at(row.read.total) / 1e3, split.math)
 
-    def _element_by_element(self, row: Row, nbytes: int) -> Split:
-        time = self.operators[self._name(row, self.operators)].at(nbytes)
-        moving = min(time, self.operators["copy"].at(nbytes))
+    def _element_by_element(self, row: Row, nbytes: int, moved: float) -> Split:
+        """The operator's own time, but no less than copying its result takes where that lies as far away as this."""
+        copy = self.operators["copy"]
+        whole = self.operators[self._name(row, self.operators)].at(nbytes)
+        afar = copy.at_rate_up_to(min(2 * row.written.total, nbytes), max(nbytes, moved))
+        time = max(whole, afar)
+        moving = min(time, max(copy.at(nbytes), afar))
         return Split(moving, time - moving)
 
     def _name(self, row: Row, known: Mapping[str, object]) -> str:

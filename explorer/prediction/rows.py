@@ -8,10 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
 
+from explorer.assembly.attend import attend
 from explorer.blueprint.plan import ModelPlan
 from explorer.blueprint.workload import Workload
 from explorer.cost.counting import settle
+from explorer.cost.ledger.entered import entered
 from explorer.cost.ledger.rows import Row
 from explorer.cost.ledger.trace import Trace
 from explorer.cost.parts.failures import understood
@@ -30,6 +33,8 @@ _OUTSIDE = ("enter", "leave")
 def rows_of(plan: ModelPlan, block: str, workload: Workload, rules: Rules) -> list[Row]:
     """The rows of one pass of a block as its cost counts them, in order; then one for each call of a module.
 
+    Attention, one row of a cost, is here what it runs: a kernel alone where that knows the rule of what is visible,
+    else the mask too that says it, with all pairs computed; with a soft cap, single products.
     The block stands alone, as it is measured: no layers before it, and a prefill without a context fills no cache. What
     enters and leaves the residual stream belongs to the model. Views are there too, and calls of modules (kind `call`):
     they cost time on the host. Empty where the block does not run: that of an encoder whose output stands in a cache.
@@ -75,10 +80,20 @@ class _Calls:
 
         hook = register_module_forward_pre_hook(note)
         try:
-            with labelled_by_part(call, trace):
+            with labelled_by_part(call, trace), _AttentionAsItRuns():
                 yield
         finally:
             hook.remove()
+
+
+class _AttentionAsItRuns(TorchFunctionMode):
+    """Lets a trace see what is called inside of `attend` in its place."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is attend:
+            with self:
+                return entered(func)(*args, **kwargs or {})
+        return func(*args, **kwargs or {})
 
 
 def _named(plan: ModelPlan, label: str) -> BlockName:

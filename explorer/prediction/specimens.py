@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +16,7 @@ from explorer.cost.ledger.rows import Row
 from explorer.latency.clock import Call
 from explorer.latency.runner import Feed, ready
 from explorer.prediction.rows import rows_of
+from explorer.prediction.working_set import WorkingSet
 from explorer.registry.registry import Registry
 
 BLOCK = "block"
@@ -76,10 +77,14 @@ class Specimen:
         """What a prediction is made from."""
         return rows_of(self.plan, BLOCK, self.workload, {})
 
+    def copies_for(self, weights: float) -> int:
+        """How many copies have so many bytes of weights together; one at least."""
+        return max(1, round(weights / max(WorkingSet.of(self.rows).weights, 1)))
+
     @property
-    def footprint(self) -> int:
-        """Bytes of all weights that lie between two uses of one."""
-        return self.copies * sum(row.read.weights for row in self.rows)
+    def around(self) -> WorkingSet:
+        """What lies between two uses of the same bytes."""
+        return WorkingSet.of(self.rows, self.copies)
 
     def build(self, device: str) -> list[Call]:
         """The calls that run it, one for each copy."""
@@ -107,15 +112,23 @@ def tiny(dtype: str) -> tuple[Specimen, ...]:
 
 
 @cache
-def held_out(dtype: str) -> tuple[Specimen, ...]:
-    """Blocks of widths that no curve was measured at: two long prompts, one short one, one decoded token."""
+def held_out(dtype: str, most_weights: int) -> tuple[Specimen, ...]:
+    """Blocks of widths that no curve was measured at: two long prompts, one short one, one decoded token.
+
+    most_weights: bytes of weights that the decoding ones take in turn, all together: so many copies each, as a decode
+    is measured and predicted.
+    """
     shapes = (
         (1152, Workload("prefill", 2, 512, 512, dtype=dtype).settled()),
         (640, Workload("prefill", 1, 128, 128, dtype=dtype).settled()),
         (1152, Workload("decode", 1, 1, 256, dtype=dtype).settled()),
     )
-    return tuple(
+    blocks = [
         Specimen(name, {**written, "dim": dim, "heads": dim // 64}, workload)
         for dim, workload in shapes
         for name, written in HELD_OUT.items()
+    ]
+    share = most_weights / len(HELD_OUT)
+    return tuple(
+        replace(one, copies=one.copies_for(share)) if one.workload.phase == "decode" else one for one in blocks
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from explorer.errors import MeasureError
+from explorer.latency.device import device_name
 from explorer.prediction.calibration import Calibration
 
 VARIABLE = "EXPLORER_CACHE"
@@ -24,17 +26,25 @@ def cache_folder() -> Path:
 
 
 def path_of(name: str, threads: int) -> Path:
-    """The file of a device, by the name that a person calls it: two machines may share a home."""
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device"
+    """The file of a device, by the name that a person calls it and that of the CPU which launches its kernels.
+
+    Two machines may share a home.
+    """
+    host = device_name("cpu")
+    both = name if name == host else f"{name} with {host}"
+    plain = re.sub(r"[^a-z0-9]+", "-", both.lower()).strip("-") or "device"
     return cache_folder() / "calibrations" / f"{plain}-{threads}threads.json"
 
 
 def save(calibration: Calibration) -> Path:
     """Write a calibration to its place, in one step; returns the file.
 
-    Raises: MeasureError where it cannot be written.
+    Dtypes that only the one before has are kept, where torch is the same. Raises: MeasureError where it cannot be
+    written.
     """
     path = path_of(calibration.name, calibration.threads)
+    with suppress(MeasureError):  # what cannot be read is replaced
+        calibration = calibration.beside(stored(calibration.name, calibration.threads))
     beside = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,17 +21,11 @@ class Figure(NamedTuple):
 
 def figures(calibration: Calibration) -> list[Figure]:
     """Rates of each dtype, costs of the host, and the errors of held-out blocks."""
-    host = calibration.host
-    found = [
+    return [
         *(figure for dtype, of in calibration.dtypes.items() for figure in _rates(dtype, of.rates)),
-        Figure("host: a pass as such", "", host.costs.once, "µs"),
-        Figure("host: calling a module", "", host.costs.call, "µs"),
-        Figure("host: code not in the cache", "", host.costs.code, "µs"),
-        Figure("host: after large kernels, at most", "", host.refill.most, "µs"),
+        *(figure for dtype, of in calibration.dtypes.items() for figure in _host(dtype, of)),
         *(figure for dtype, of in calibration.dtypes.items() for figure in _errors(dtype, of)),
-        Figure("samples that nothing disturbed", "", 100 * calibration.clean, "%"),
     ]
-    return found
 
 
 def _rates(dtype: str, rates: Rates) -> Iterator[Figure]:
@@ -48,7 +42,16 @@ def _rates(dtype: str, rates: Rates) -> Iterator[Figure]:
     yield Figure("a tiny addition", dtype, rates.overheads["pointwise"], "µs")
 
 
+def _host(dtype: str, of: OfDtype) -> Iterator[Figure]:
+    yield Figure("host: a pass as such", dtype, of.host.costs.once, "µs")
+    yield Figure("host: calling a module", dtype, of.host.costs.call, "µs")
+    yield Figure("host: code not in the cache", dtype, of.host.costs.code, "µs")
+    yield Figure("host: after a large kernel, at most", dtype, of.host.refill.most, "µs")
+
+
 def _errors(dtype: str, of: OfDtype) -> Iterator[Figure]:
-    yield Figure("held-out blocks: median error", dtype, 100 * of.held_out.median, "%")
+    for phase, error in of.held_out.phases.items():
+        yield Figure(f"held-out blocks, {phase}: median error", dtype, 100 * error, "%")
     yield Figure("held-out blocks: largest error", dtype, 100 * of.held_out.largest, "%")
     yield Figure("held-out ratios: largest error", dtype, of.held_out.ratio, "x")
+    yield Figure("samples that nothing disturbed", dtype, 100 * of.clean, "%")

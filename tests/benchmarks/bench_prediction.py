@@ -85,9 +85,9 @@ def specimens(dtype: str) -> dict[str, list[Specimen]]:
 def rotated(blocks: Sequence[Specimen]) -> list[Specimen]:
     """The same blocks with copies; all copies of all blocks take a quarter of the free memory at most."""
     cache = last_cache_bytes("cpu") or 64 * 2**20
-    large = [block for block in blocks if block.footprint >= LEAST_TO_ROTATE]
+    large = [block for block in blocks if block.around.weights >= LEAST_TO_ROTATE]
     room = (free_bytes("cpu") or 2**33) / 4 / len(large)
-    copies = {id(block): math.ceil(min(4 * cache, room) / block.footprint) for block in large}
+    copies = {id(block): math.ceil(min(4 * cache, room) / block.around.weights) for block in large}
     return [Specimen(b.name, b.written, b.workload, copies.get(id(b), 1), b.registry) for b in blocks]
 
 
@@ -123,7 +123,7 @@ def report(shapes: Mapping[str, Sequence[Specimen]], every: Mapping[str, tuple[f
     print("|---|---|---|---|---|---|")
     for shape, of in shapes.items():
         pairs = {block.key: every[block.key] for block in of}
-        found = HeldOut.of(pairs, [list(pairs)])
+        found = HeldOut.of(pairs, {block.key: block.workload for block in of})
         factors = [predicted / measured for measured, predicted in pairs.values()]
         ratios = [max(a / b, b / a) for a, b in itertools.combinations(factors, 2)]
         target = SHAPES[shape][2]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
+
+import torch
 
 from explorer.prediction.calibration import Calibration, HeldOut, OfDtype
 from explorer.prediction.fitting import rates_from
@@ -11,6 +14,8 @@ from explorer.prediction.kernels import MIB, Kernel, kernels
 from explorer.prediction.rates import Rates
 
 HOST = HostFit(HostCosts(once=10.0, overhead=1.0, view=0.25, call=2.0, code=5.0, attention=8.0, cached=3.0))
+
+MET = HeldOut(0.05, 0.1, 1.1, {"prefill": 0.05, "decode": 0.08}, {"a": (1.0, 1.05)})
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,7 @@ def calibrated(rates: Rates, held_out: HeldOut | None = None, device: str = "cpu
         device=device,
         name="A machine",
         threads=2,
-        date="2026-12-01",
-        torch="2.13.0",
+        torch=torch.__version__,
         by="explorer 0.1.0",
-        guard="nobody",
-        clean=1.0,
-        llc_bytes=16 * MIB,
-        host=host,
-        dtypes={"float32": OfDtype(rates, held_out or HeldOut(0.05, 0.1, 1.1, {"a": (1.0, 1.05)}))},
+        dtypes={"float32": OfDtype(rates, host, held_out or MET, date.today().isoformat(), clean=1.0, guard="nobody")},
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
 
+from explorer.blueprint.workload import Workload
 from explorer.errors import MeasureError
+from explorer.prediction import store
 from explorer.prediction.calibration import Calibration, HeldOut, stale
 from explorer.prediction.store import cache_folder, path_of, save, stored
 from explorer.prediction.summary import figures
@@ -22,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_is_stored_is_read_again(calibration: Calibration, folder: Path) -> None:
     path = save(calibration)
-    assert path == folder / "calibrations" / "a-machine-2threads.json"
+    assert path.parent == folder / "calibrations"
     assert stored("A machine", 2) == calibration
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
@@ -36,12 +39,13 @@ def test_another_device_or_number_of_threads_has_none(calibration: Calibration) 
 @pytest.mark.parametrize(
     ("name", "file"),
     [
-        ("NVIDIA H100 80GB HBM3", "nvidia-h100-80gb-hbm3-1threads.json"),
+        ("NVIDIA H100 80GB HBM3", "nvidia-h100-80gb-hbm3-with-intel-r-xeon-r-cpu-2-00ghz-1threads.json"),
         ("Intel(R) Xeon(R) CPU @ 2.00GHz", "intel-r-xeon-r-cpu-2-00ghz-1threads.json"),
-        ("../..", "device-1threads.json"),
+        ("../..", "with-intel-r-xeon-r-cpu-2-00ghz-1threads.json"),
     ],
 )
-def test_a_file_is_called_after_its_device(name: str, file: str) -> None:
+def test_a_file_is_called_after_its_device_and_its_host(name: str, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "device_name", {"cpu": "Intel(R) Xeon(R) CPU @ 2.00GHz"}.__getitem__)
     assert path_of(name, 1).name == file
 
 
@@ -59,8 +63,8 @@ def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     [
         ("{", "Expecting property name"),
         ("[]", "no attribute"),
-        ('{"schema": 2}', "its schema is 2, this version reads 1"),
-        ('{"schema": 1, "dtypes": {}}', "it is no calibration"),
+        ('{"schema": 1}', "its schema is 1, this version reads 2"),
+        ('{"schema": 2, "dtypes": {}}', "it is no calibration"),
     ],
 )
 def test_a_file_that_is_none_is_told(text: str, reason: str) -> None:
@@ -92,17 +96,23 @@ def test_a_folder_that_cannot_be_written_is_told(
     ],
 )
 def test_an_old_calibration_is_told(torch_version: str, today: date, why: str | None, calibration: Calibration) -> None:
+    of = replace(calibration.dtypes["float32"], date="2026-12-01")
+    newer = replace(of, date="2027-03-01")
+    calibration = replace(calibration, torch="2.13.0", dtypes={"float32": of, "bfloat16": newer})
     said = stale(calibration, torch_version, today)
     assert said == (why and f"the calibration of A machine {why}: run `explorer calibrate` again")
 
 
 def test_errors_of_held_out_blocks() -> None:
-    """Errors 10 %, 20 %, 5 %, 0 %; ratios within one workload only: 1.1 / 0.8, not 1.1 / 0.95."""
+    """Errors 10 %, 20 %, 5 %, 0 %; ratios within one workload only: 1.1 / 0.8, not 1.0 / 0.8."""
     blocks = {"a": (10.0, 11.0), "b": (10.0, 8.0), "c": (100.0, 95.0), "d": (2.0, 2.0)}
-    found = HeldOut.of(blocks, [["a", "b"], ["c", "d"]])
+    short, long, decode = Workload("prefill", tokens=8), Workload("prefill", tokens=9), Workload("decode", context=9)
+    found = HeldOut.of(blocks, {"a": short, "b": short, "c": long, "d": decode})
     assert found.median == pytest.approx(0.075)
     assert found.largest == pytest.approx(0.2)
     assert found.ratio == pytest.approx(1.1 / 0.8)
+    assert found.phases == {"prefill": pytest.approx(0.1), "decode": 0}
+    assert (found.error("decode"), found.error("train")) == (0, found.median)
     assert json.loads(json.dumps(found.blocks)) == {key: list(pair) for key, pair in blocks.items()}
 
 
@@ -114,4 +124,29 @@ def test_figures_are_what_the_machine_does(calibration: Calibration) -> None:
     assert found["copy, 1 MiB"] == (pytest.approx(10, rel=0.01), "GB/s")
     assert found["a tiny addition"] == (4.0, "µs")
     assert found["host: calling a module"] == (2.0, "µs")
-    assert found["held-out blocks: median error"] == (5.0, "%")
+    assert found["held-out blocks, decode: median error"] == (8.0, "%")
+    assert found["samples that nothing disturbed"] == (100.0, "%")
+
+
+def test_another_calibration_keeps_the_dtypes_that_it_did_not_measure(calibration: Calibration) -> None:
+    of = calibration.dtypes["float32"]
+    save(replace(calibration, dtypes={"float32": replace(of, clean=0.7), "float16": of}))
+    save(replace(calibration, by="explorer 0.2.0"))
+    found = stored("A machine", 2)
+    assert found is not None
+    assert found.dtypes == {"float32": of, "float16": of}
+    save(replace(calibration, torch="2.14.0"))
+    assert stored("A machine", 2) == replace(calibration, torch="2.14.0")
+
+
+def test_a_calibration_that_cannot_be_read_is_replaced(calibration: Calibration) -> None:
+    save(calibration).write_text("{")
+    save(calibration)
+    assert stored("A machine", 2) == calibration
+
+
+@pytest.mark.parametrize(("clean", "fault"), [(0.5, None), (0.4, "only 40% of the samples were undisturbed")])
+def test_times_that_were_disturbed_are_in_doubt(clean: float, fault: str | None, calibration: Calibration) -> None:
+    of = replace(calibration.dtypes["float32"], clean=clean)
+    assert (of.fault or "").startswith(fault or "")
+    assert (of.fault is None) == (fault is None)

@@ -25,8 +25,17 @@ def test_a_time_below_that_of_less_work_is_noise() -> None:
     assert TimeCurve.through([(1, 5.0), (2, 3.0), (4, 9.0)]).points == ((1, 5.0), (2, 5.0), (4, 9.0))
 
 
-def test_of_several_times_of_one_size_the_shortest_counts() -> None:
-    assert TimeCurve.through([(1, 5.0), (1, 4.0)]).points == ((1, 4.0),)
+def test_of_several_times_of_one_size_the_mean_counts() -> None:
+    assert TimeCurve.through([(1, 5.0), (1, 4.0)]).points == ((1, 4.5),)
+
+
+def test_the_slowest_rate_on_the_way_counts() -> None:
+    """2, 1, 3 and again 2 microseconds a byte: the last point holds beyond."""
+    curve = TimeCurve(((1, 2.0), (2, 2.0), (4, 12.0), (8, 16.0)))
+    assert [curve.at_rate_up_to(1, most) for most in (1, 2, 4, 8, 99)] == [2, 2, 3, 3, 3]
+    assert curve.at_rate_up_to(2, 3) == pytest.approx(2 * 7 / 3)
+    assert curve.at_rate_up_to(8, 4) == 16
+    assert curve.at_rate_up_to(0, 8) == 0
 
 
 def test_a_roof_is_bandwidth_on_the_left_and_arithmetic_on_the_right() -> None:
@@ -49,6 +58,9 @@ def test_reach_is_constant_beyond_its_ends() -> None:
 @given(points=POINTS, small=POSITIVE, factor=st.floats(1, 1e4))
 def test_more_bytes_never_take_less_time(points: list[tuple[float, float]], small: float, factor: float) -> None:
     curve, reach = TimeCurve.through(points), Reach.through(points)
+    for most in (small, 10 * small, 1e9):
+        assert curve.at_rate_up_to(small, most) <= curve.at_rate_up_to(small * factor, most) * SLACK
+        assert curve.at_rate_up_to(small, most) <= curve.at_rate_up_to(small, most * factor) * SLACK
     assert curve.at(small) <= curve.at(small * factor) * SLACK
     assert reach.at(small) <= reach.at(small * factor) * SLACK
 

@@ -41,7 +41,8 @@ def test_the_same_kernel_again_finds_its_code_warm(rates: Rates) -> None:
     ("weights", "activations", "added"),
     [
         (0, 0, 0.0),
-        (NEAREST_CACHE // 2, 0, 0.25 * 20),
+        (NEAREST_CACHE // 2, 0, 0),
+        (NEAREST_CACHE * 3 // 4, 0, 0.5 * 20),
         (NEAREST_CACHE, 0, 20),
         (9 * NEAREST_CACHE, 0, 20),
         (0, NEAREST_CACHE, 20),
@@ -56,9 +57,11 @@ def test_large_kernels_push_out_what_the_host_needs(weights: int, activations: i
     )
 
 
-def test_what_is_fetched_again_is_a_share_of_the_pass_at_most_all_there_is() -> None:
+def test_each_large_set_of_weights_pushes_out_a_share_of_the_pass_at_most_all_there_is() -> None:
     refill = Refill(share=0.5, most=100.0)
-    assert [refill.time(host, NEAREST_CACHE) for host in (40.0, 200.0, 600.0)] == [20.0, 100.0, 100.0]
+    large = replace(ADD, read=Traffic(NEAREST_CACHE))
+    assert [refill.time(host, [large]) for host in (40.0, 200.0, 600.0)] == [20.0, 100.0, 100.0]
+    assert [refill.time(host, [large, ADD, large]) for host in (40.0, 200.0, 600.0)] == [20.0, 100.0, 200.0]
 
 
 def passes(rates: Rates, costs: HostCosts, noise: float = 0.0) -> list[TinyPass]:

@@ -13,7 +13,9 @@ from explorer.cost.ledger.trace import Trace
 from explorer.prediction.fitting import rates_from
 from explorer.prediction.kernels import FRESH_FROM, MIB, Draw, Kernel, kernels
 from explorer.prediction.rates import Rates, Split
+from explorer.prediction.working_set import WorkingSet
 
+ALONE = WorkingSet(1, 0)
 SMALL = [kernel for kernel in kernels(4, 8 * MIB) if kernel.flops < 3e9 and kernel.activations < 60 * MIB]
 
 
@@ -62,7 +64,7 @@ def test_keys_are_distinct() -> None:
     ("most", "sizes"), [(64 * MIB, (2, 8, 32, 64)), (1040 * MIB, (2, 8, 32, 128, 384, 1040)), (2 * MIB, (2,))]
 )
 def test_weights_reach_from_the_nearest_cache_to_beyond_the_last(most: int, sizes: tuple[int, ...]) -> None:
-    found = [kernel.key for kernel in kernels(4, most) if kernel.footprint]
+    found = [kernel.key for kernel in kernels(4, most) if kernel.group == "footprint"]
     assert found == [f"footprint {size} MiB" for size in sizes]
 
 
@@ -70,19 +72,19 @@ def test_weights_reach_from_the_nearest_cache_to_beyond_the_last(most: int, size
 def test_a_product_takes_its_flops_and_bytes(rows: int, rates: Rates) -> None:
     row = product(rows, 1024, 512)
     by_hand = row.matmul_flops / 1e5 + (row.read.total + row.written.total) / 1e4
-    assert rates.split(row, footprint=1).total == pytest.approx(by_hand, rel=0.02)
+    assert rates.split(row, ALONE).total == pytest.approx(by_hand, rel=0.02)
 
 
 def test_weights_from_afar_take_longer(rates: Rates) -> None:
     row = product(1, 1024, 1024)
-    near, far = (rates.split(row, footprint).total for footprint in (MIB, 64 * MIB))
+    near, far = (rates.split(row, WorkingSet(weights, 0)).total for weights in (MIB, 64 * MIB))
     assert far - near == pytest.approx(row.read.weights * (0.5 - 0.1) / 1e3, rel=0.02)
 
 
 def test_a_bias_is_one_more_pass_over_the_result(rates: Rates) -> None:
     plain = product(2048, 1024, 1024)
     biased = replace(plain, op="aten::addmm", work=Work(cheap=2048 * 1024))
-    more = rates.split(biased, 1).total - rates.split(plain, 1).total
+    more = rates.split(biased, ALONE).total - rates.split(plain, ALONE).total
     assert more == pytest.approx(plain.written.total / 1e4, rel=0.02)
 
 
@@ -93,12 +95,12 @@ def test_attention_takes_its_visible_pairs_and_its_bytes(
 ) -> None:
     row = attention(batch, queries, keys, causal=causal and queries == keys)
     by_hand = (row.matmul_flops_exact or 0) / 1e5 + (row.read.total + row.written.total) / 1e4
-    assert rates.split(row, 1).total == pytest.approx(by_hand, rel=0.05)
+    assert rates.split(row, ALONE).total == pytest.approx(by_hand, rel=0.05)
 
 
 def test_pairs_that_are_not_known_count_as_seen(rates: Rates) -> None:
     known = attention(8, 256, 256)
-    assert rates.split(replace(known, matmul_flops_exact=None), 1) == rates.split(known, 1)
+    assert rates.split(replace(known, matmul_flops_exact=None), ALONE) == rates.split(known, ALONE)
 
 
 def test_hiding_pairs_is_never_faster_than_having_none_of_them(machine) -> None:
@@ -108,7 +110,7 @@ def test_hiding_pairs_is_never_faster_than_having_none_of_them(machine) -> None:
     found = rates_from(every, times)
     half = attention(8, 256, 256, causal=True)
     as_many = replace(half, matmul_flops=half.matmul_flops_exact)
-    assert found.split(half, 1).total >= found.split(as_many, 1).total
+    assert found.split(half, ALONE).total >= found.split(as_many, ALONE).total
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_hiding_pairs_is_never_faster_than_having_none_of_them(machine) -> None:
 )
 def test_a_row_is_timed_by_what_is_most_like_it(op: str, kind: str, curve: str, rates: Rates) -> None:
     marked = replace(rates, operators={**rates.operators, curve: replace(rates.operators[curve], points=((1, 77.0),))})
-    assert marked.split(elementwise(op, kind, 2), 1).total == pytest.approx(2 * 77.0)
+    assert marked.split(elementwise(op, kind, 2), ALONE).total == pytest.approx(2 * 77.0)
 
 
 def test_exponentials_are_no_additions(rates: Rates) -> None:
@@ -140,14 +142,14 @@ def test_exponentials_are_no_additions(rates: Rates) -> None:
 
 def test_views_take_no_time_of_the_device(rates: Rates) -> None:
     view = Row("aten::view", "view")
-    assert (rates.split(view, 1), rates.overhead(view), rates.node(view)) == (Split(), 0.0, 0.0)
+    assert (rates.split(view, ALONE), rates.overhead(view), rates.node(view)) == (Split(), 0.0, 0.0)
 
 
 @pytest.mark.parametrize(("size", "fresh"), [(FRESH_FROM - 8, 0.0), (FRESH_FROM + 8, 0.3), (3 * FRESH_FROM, 0.3)])
 def test_large_results_take_new_memory(size: int, fresh: float, rates: Rates) -> None:
     row = elementwise("aten::add", "pointwise", 2 * size)
     by_hand = 2 * size / 1e4 + size * fresh / 1e3
-    assert rates.split(row, 1).total == pytest.approx(by_hand, rel=0.02)
+    assert rates.split(row, ALONE).total == pytest.approx(by_hand, rel=0.02)
 
 
 def test_where_the_device_is_not_the_host_kernels_have_a_place_in_its_queue(machine) -> None:

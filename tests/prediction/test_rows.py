@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from explorer import load
 from explorer.blueprint.workload import Workload
 from explorer.cost.counting import count
-from explorer.cost.ledger.rows import total
+from explorer.cost.ledger.rows import Row, total
 from explorer.errors import MeasureError, UsageError
 from explorer.prediction.rows import CALL, rows_of
 from explorer.registry import load_registry
@@ -29,7 +31,6 @@ BLOCKS: dict[str, dict[str, Any]] = {
 }
 WORKLOADS = {
     "decode": Workload("decode", 2, context=9, dtype="float32"),
-    "chunk": Workload("prefill", 2, 5, 9, dtype="float32"),
     "train": Workload("train", 2, 5, dtype="float32"),
 }
 
@@ -43,6 +44,49 @@ def test_rows_add_up_to_the_cost_of_the_block(name: str, phase: str) -> None:
     rows, counts = total(rows_of(plan, "block", WORKLOADS[phase], {})), cost.counts
     found = {key: getattr(rows, key) for key in vars(counts) if key != "fused_bytes"}
     assert found == {key: value for key, value in vars(counts).items() if key != "fused_bytes"}
+
+
+def ran(extra: Mapping[str, Any], workload: Workload) -> list[Row]:
+    attention = {"feedforward": "none", "placement": "none", "position": "none", **extra}
+    rows = rows_of(load({**SMALL, **attention}).plan(), "block", workload, {})
+    return [row for row in rows if row.kernels]
+
+
+PROMPT = Workload("prefill", 2, 64, 64, dtype="float32")
+QUERIES = 4 * 16 * 2 * 64
+"""FLOPs of all heads for one key: 4 of dim, batch and tokens."""
+
+
+@pytest.mark.parametrize(
+    ("extra", "workload", "keys"),
+    [
+        ({}, PROMPT, 65 / 2),
+        ({"window": 8}, PROMPT, None),
+        ({}, replace(PROMPT, context=96), None),
+        ({"window": 8}, replace(PROMPT, tokens=1, phase="decode"), 8 / 64),
+    ],
+    ids=["causal", "window", "chunk", "decode in a window"],
+)
+def test_only_a_rule_that_the_kernel_knows_spares_pairs(
+    extra: Mapping[str, Any], workload: Workload, keys: float | None
+) -> None:
+    """What a mask hides is computed all the same; the mask itself is made, one byte for each pair."""
+    (kernel,) = (row for row in ran(extra, workload) if row.kind == "fused")
+    assert kernel.op == "scaled_dot_product_attention"
+    assert kernel.matmul_flops_exact == (None if keys is None else keys * QUERIES)
+    if keys is None:
+        assert kernel.matmul_flops == QUERIES * (workload.context or 0)
+    masks = [row for row in ran(extra, workload) if row.written.total == 64 * (workload.context or 0)]
+    assert bool(masks) == (keys is None)
+
+
+def test_a_soft_cap_is_written_out() -> None:
+    """No kernel knows it: scores of (2, 4, 64, 64) are made, capped, hidden and summed over, one kernel each."""
+    rows = ran({"attention": {"mha": {"softcap": 30.0}}}, PROMPT)
+    assert not [row for row in rows if row.kind == "fused"]
+    scores = 2 * 4 * 64 * 64 * 4
+    assert sum(row.written.total == scores for row in rows) >= 5
+    assert sum(row.matmul_flops for row in rows if row.op == "aten::bmm") == QUERIES * 64
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt", "naive"])
