@@ -6,19 +6,29 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 import explorer
 from explorer.__main__ import main
 from explorer.blueprint.fields import FIELDS
+from explorer.cli.app import app
+from explorer.cli.latency_options import words
+from explorer.cost.counting import settle
+from explorer.latency.timing import Timing
+from explorer.prediction.prediction import Prediction
 from explorer.registry.kinds import KINDS
 from explorer.registry.loading import load_registry
 from explorer.registry.registry import Registry
 from explorer.report.component_list import component_list
+from explorer.study.measured import Measured, untimed
+from explorer.study.predicting import LOCAL, targets
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -96,6 +106,70 @@ def commands(text: str) -> Iterator[tuple[list[str], list[str]]]:
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         line, *shown = part.rstrip("\n").split("\n")
         yield shlex.split(line), shown
+
+
+def shell_commands(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Where each `explorer ...` of the `sh` blocks of a page stands, and its words."""
+    for block in blocks(page):
+        if block.language == "sh":
+            for number, line in enumerate(block.text.splitlines(), block.line + 1):
+                for one in " ".join(shlex.split(line, comments=True)).split(" && "):
+                    if one.startswith("explorer "):
+                        yield f"{page.name}:{number}", one.split()[1:]
+
+
+SHELL = [found for page in PAGES for found in shell_commands(page)]
+
+
+@pytest.mark.parametrize(("place", "command"), SHELL, ids=[place for place, _ in SHELL])
+@pytest.mark.usefixtures("folder")
+def test_commands_that_measure_would_run(place: str, command: list[str]) -> None:
+    check(command)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("latency gpt2-small my-block.yaml --workload phase=decode,context=2048", "longer than the learned position"),
+        ("latency gpt2-smal my-block.yaml", "gpt2-smal: no such file"),
+        ("run llama-3-8b --hardwar l4", "No such option: --hardwar"),
+        ("run llama-3-8b --hardware l5", "hardware 'l5' is not in the table"),
+        ("calibrat", "explorer has no command 'calibrat'"),
+    ],
+)
+def test_a_command_that_would_not_run_is_found(words: str, message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        check(words.split())
+
+
+def check(command: Sequence[str]) -> None:
+    """Options, blueprints, workloads and devices are known; a blueprint called my-... is the reader's own."""
+    parsed = options(command)
+    axes, sets, workloads = (parsed.get(key) or () for key in ("axis", "change", "workload"))
+    for name in (parsed[key] for key in ("blueprint", "one", "other") if key in parsed):
+        if not name.startswith("my-"):
+            blueprint = explorer.load(name, axes=axes, sets=sets, workloads=workloads)
+            for row in blueprint.combinations().rows:
+                assert row.plan is not None, row.skipped
+                settle(row.plan, blueprint.workloads)
+    targets([name for name in words(parsed.get("hardware") or "") if name != LOCAL], load_registry(), None)
+
+
+def options(words: Sequence[str]) -> dict[str, Any]:
+    """What a command reads of its own words."""
+    command = typer.main.get_command(app)
+    while isinstance(command, TyperGroup):
+        name, *words = words
+        assert name in command.commands, f"explorer has no command {name!r}"
+        command = command.commands[name]
+    return command.make_context(command.name, list(words)).params
+
+
+def test_every_key_of_a_latency_is_defined() -> None:
+    text = (ROOT / "docs" / "latency.md").read_text(encoding="utf-8")
+    entries = {**untimed(""), **Prediction("", "", "", "").entry()}
+    keys = {*entries, *(field.name for field in fields(Timing)), *Measured([], {}).to_dict()}
+    assert sorted(key for key in keys if f"`{key}`" not in text) == []
 
 
 INCLUDED = re.compile(r"^<!-- file: (\S+) -->\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)

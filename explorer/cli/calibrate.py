@@ -29,7 +29,7 @@ def calibrate(
         from explorer.errors import UsageError
         from explorer.latency.device import resolve_device
         from explorer.prediction.calibrate import calibrate as measure
-        from explorer.prediction.store import save
+        from explorer.prediction.store import save, stored
 
         dtypes = words(dtype)
         if not dtypes:
@@ -38,10 +38,12 @@ def calibrate(
         with Progress() as progress:
             found = measure(where, dtypes, on_progress=progress)
         path = save(found)
-        emit("\n".join([*_table(found), "", f"stored in {path}"]) + "\n")
+        kept = stored(found.name, found.threads) or found
+        dates = ", ".join(f"{name} of {of.date}" for name, of in kept.dtypes.items())
+        emit("\n".join([*_table(found), "", f"stored in {path}: {dates}"]) + "\n")
         for name, of in found.dtypes.items():
-            if of.held_out.fault:
-                complain(f"{name}: predictions are not validated on this device: {of.held_out.fault}")
+            if of.fault:
+                complain(f"{name}: predictions are not validated on this device: {of.fault}")
 
 
 def _table(found: "Calibration") -> list[str]:
@@ -49,7 +51,8 @@ def _table(found: "Calibration") -> list[str]:
     from explorer.report.grid import GridColumn, grid, widest
     from explorer.report.units import four_digits
 
-    head = f"{found.name}, {found.threads} threads, torch {found.torch}, {found.date}; watched: {found.guard}"
+    guards = ", ".join(dict.fromkeys(of.guard for of in found.dtypes.values()))
+    head = f"{found.name}, {found.threads} threads, torch {found.torch}; watched: {guards}"
     rows = figures(found)
     columns = {
         "what": [row.what for row in rows],

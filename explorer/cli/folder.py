@@ -2,12 +2,19 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from explorer.cli.formats import TABLE
 from explorer.errors import UsageError
+
+FEW, MANY = ("result.json", "table.md", "table.csv"), ("study.json", TABLE)
+"""Files of a run of few rows, and of one of many."""
+VERDICT = ("result.json", "verdict.txt")
+"""Files of two blueprints that were timed against each other."""
+BLUEPRINT, OPTIONS = "blueprint.yaml", "options.yaml"
+_RESULTS = tuple(dict.fromkeys((*FEW, *MANY, *VERDICT)))
 
 
 @contextmanager
@@ -62,43 +69,21 @@ def write(path: Path, contents: Mapping[str, Content], stale: Iterable[str] = ()
             source.unlink(missing_ok=True)
 
 
-MEASUREMENTS = "measurements.jsonl"
+def write_result(path: Path, contents: Mapping[str, Content]) -> None:
+    """Write the files of a result in place of those of an earlier one. Raises: as `write`."""
+    write(path, contents, stale=[name for name in _RESULTS if name not in contents])
 
 
-def measurements(path: Path | None, resume: bool) -> Path | None:
-    """Where a run keeps what it measures until it is done; None without a folder.
+def refuse_foreign(path: Path | None) -> None:
+    """A folder in which files of our names are somebody else's, without the options of a run, is not written to.
 
-    Raises: UsageError where an interrupted run left some and it is not said what to do with them.
-    """
-    if path is None:
-        if resume:
-            raise UsageError("--resume goes on in the folder of --out; name it")
-        return None
-    kept = path / MEASUREMENTS
-    if kept.exists() and not resume:
-        raise UsageError(
-            f"--out {path}: an interrupted run left {MEASUREMENTS} there: add --resume to go on with it, or delete it"
-        )
-    return kept
-
-
-def forget(kept: Path, measurements: Iterable[Mapping[str, Any]]) -> None:
-    """Drop what the result of a run holds now; what another run left there stays."""
-    from explorer.latency.store import Store
-
-    Store(kept).forget({entry["job"] for entry in measurements})
-
-
-def refuse_foreign(path: Path | None, names: Collection[str], mark: str) -> None:
-    """A folder in which files of our names are somebody else's is not written to.
-
-    mark: the file that only a run leaves. Raises: UsageError.
+    Raises: UsageError.
     """
     if path is None:
         return
     try:
-        ours = (path / mark).exists()
-        others = [name for name in names if (path / name).exists()]
+        ours = (path / OPTIONS).exists()
+        others = [name for name in (*_RESULTS, BLUEPRINT, OPTIONS) if (path / name).exists()]
     except OSError as error:
         raise _refused(path, error) from error
     if others and not ours:

@@ -35,6 +35,11 @@ Cache = Annotated[
 ]
 
 
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the measurements that an interrupted run left in --out.")
+]
+
+
 def words(text: str) -> tuple[str, ...]:
     """The parts of a list that is written with commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli.failures import exit_codes
-from explorer.cli.folder import Content, forget, measurements, opened, refuse_foreign, write
-from explorer.cli.formats import SHOWN, TABLE, Format, pieces
+from explorer.cli.folder import BLUEPRINT, FEW, MANY, OPTIONS, Content, opened, refuse_foreign, write_result
+from explorer.cli.formats import SHOWN, Format, pieces
 from explorer.cli.installed import loaded
-from explorer.cli.latency_options import Cache, Device, Effort, Efforts, Impl, words
+from explorer.cli.latency_options import Cache, Device, Effort, Efforts, Impl, Resume, words
 from explorer.cli.options import Axis, Change, Debug, Modules, Source, Workload
 from explorer.cli.progress import Progress
 from explorer.cli.screen import complain, emit
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from explorer.study.result import Result
 
 
-PLAIN = ("eager", "auto")
+PLAIN = {"--effort": Effort.default.value, "--impl": "eager", "--cache": "auto", "--resume": False}
+"""What options that belong to measuring alone are where they are not written."""
 BARE = {"--measure": ("all", ("parts", "pareto"))}
 """Options that may stand without a value."""
 
@@ -64,17 +65,15 @@ def run(
     device: Device = None,
     impl: Impl = "eager",
     cache: Cache = "auto",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the measurements that an interrupted run left in --out.")
-    ] = False,
+    resume: Resume = False,
     hardware: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME,...",
             help="Also predict latency on hardware, such as h100-sxm (estimate from its data sheet), or on local, this "
             "device as `explorer calibrate` measured it.",
         ),
-    ] = "",
+    ] = None,
     form: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.table,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write result, blueprint, options and tables to a folder.")
@@ -115,30 +114,39 @@ def run(
         device=device,
         impl=impl,
         cache=cache,
-        hardware=hardware,
+        hardware=hardware or "",
         limit=limit,
         audit=audit,
         crosscheck=crosscheck,
         breakdown=breakdown,
     )
     with exit_codes(debug):
+        _refuse_empty(measure, hardware)
         sys.exit(_answer(request, form, out, resume))
+
+
+def _refuse_empty(measure: str | None, hardware: str | None) -> None:
+    from explorer.errors import UsageError
+
+    if measure is not None and not measure:
+        raise UsageError("--measure= is empty; it takes all, parts, pareto or a number of rows")
+    if hardware is not None and not words(hardware):
+        raise UsageError("--hardware is empty; name a device at least, such as h100-sxm, or local")
 
 
 def _answer(request: Request, form: Format, out: Path | None, resume: bool) -> int:
     """Do the work, write and print its result; 1 where a measurement failed or a number did not stand a check."""
     import explorer
+    from explorer.cli.kept import forget, keeping, measurements, tell_left
 
     blueprint = loaded(
         request.blueprint, request.plugins, axis=request.axis, change=request.set, workload=request.workload
     )
-    asked = request.device or request.effort != Effort.default or resume or (request.impl, request.cache) != PLAIN
-    if not request.measure and asked and not (request.hardware and request.device):
-        typer.echo("note: --device, --effort, --impl, --cache and --resume matter only with --measure", err=True)
-    kept = measurements(out, resume) if request.measure else None
+    _note_unused(request, resume)
+    store = measurements(out, resume) if request.measure else None
     _note_unshown(request, form)
-    refuse_foreign(out, (*FEW, *MANY, BLUEPRINT, OPTIONS), OPTIONS)
-    with opened(out), Progress() as progress:
+    refuse_foreign(out)
+    with opened(out), keeping(store), Progress() as progress:
         result = explorer.run(
             blueprint,
             measure=request.measure or False,
@@ -146,7 +154,7 @@ def _answer(request: Request, form: Format, out: Path | None, resume: bool) -> i
             device=request.device,
             impls=words(request.impl),
             cache=request.cache,
-            store=kept,
+            store=store,
             hardware=words(request.hardware),
             limit=request.limit,
             audit=request.audit,
@@ -156,12 +164,28 @@ def _answer(request: Request, form: Format, out: Path | None, resume: bool) -> i
     try:
         if out is not None:
             _write(out, result, blueprint, request)
-            if kept is not None:
-                forget(kept, result.head["measurements"])
+            forget(store, result.head.get("measurements", ()))
     finally:
         emit(pieces(result, form, breakdown=request.breakdown, folder=out), utf8=form is not Format.table)
+    if form is Format.csv and not result.many:
+        _note_left_out(result)
+    if not result.head.get("measurements"):
+        tell_left(store)
     _complain(result)
     return 1 if result.failed else 0
+
+
+def _note_unused(request: Request, resume: bool) -> None:
+    """A line where options that belong to measuring were written, and nothing is measured."""
+    if request.measure:
+        return
+    given = dict(zip(PLAIN, (request.effort, request.impl, request.cache, resume), strict=True))
+    unused = [option for option, value in given.items() if value != PLAIN[option]]
+    if unused:
+        verb = "matters" if len(unused) == 1 else "matter"
+        typer.echo(f"note: {' and '.join(unused)} {verb} only with --measure", err=True)
+    if request.device and "local" not in words(request.hardware):
+        typer.echo("note: --device matters only with --measure or --hardware local", err=True)
 
 
 def _note_unshown(request: Request, form: Format) -> None:
@@ -172,9 +196,14 @@ def _note_unshown(request: Request, form: Format) -> None:
         typer.echo(f"note: --format csv does not show {' and '.join(lost)}; table, md and json do", err=True)
 
 
-FEW, MANY = ("result.json", "table.md", "table.csv"), ("study.json", TABLE)
-"""Files of a run of few rows, and of one of many."""
-BLUEPRINT, OPTIONS = "blueprint.yaml", "options.yaml"
+def _note_left_out(result: "Result") -> None:
+    """A line where costs have more latencies than CSV has room for."""
+    from explorer.study.frame import entries_left_out
+
+    count = entries_left_out(result.to_dict())
+    if count:
+        verb = "stands" if count == 1 else "stand"
+        typer.echo(f"note: --format csv shows the first latency of each cost; {count} more {verb} in json", err=True)
 
 
 def _write(folder: Path, result: "Result", blueprint: "Blueprint", request: Request) -> None:
@@ -187,11 +216,11 @@ def _write(folder: Path, result: "Result", blueprint: "Blueprint", request: Requ
         OPTIONS: yaml_text(asdict(request)),
     }
     if result.many:
-        files |= {"study.json": json_text(result.head), TABLE: result.write_parquet}
+        files |= zip(MANY, (json_text(result.head), result.write_parquet), strict=True)
     else:
         forms = zip(FEW, (Format.json, Format.md, Format.csv), strict=True)
         files |= {name: pieces(result, form, breakdown=request.breakdown) for name, form in forms}
-    write(folder, files, stale=[name for name in (*FEW, *MANY) if name not in files])
+    write_result(folder, files)
 
 
 def _complain(result: "Result") -> None:

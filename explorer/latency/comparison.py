@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from explorer.latency.ranking import ranks
 from explorer.latency.ratio import Ratio, paired_ratio
 from explorer.latency.raw import Lane, Process, Shared, shared_rounds
-from explorer.latency.verdict import Disturbed, Rule, Verdict, verdicts
+from explorer.latency.verdict import Disturbed, Rule, Verdict, is_off, verdicts
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,20 @@ def compare(
     return Comparison(base, verdicts(ratios, control, disturbed=disturbed, rule=rule), control)
 
 
-def ranked(processes: Sequence[Process], lanes: Sequence[Lane], rule: Rule | None = None) -> dict[Lane, int]:
-    """The rank of each lane, 1 for the fastest; those that cannot be told apart from their group's best share one."""
+def ranked(
+    processes: Sequence[Process],
+    lanes: Sequence[Lane],
+    rule: Rule | None = None,
+    *,
+    controls: Iterable[Ratio | None] = (),
+) -> dict[Lane, int]:
+    """The rank of each lane, 1 for the fastest; those that cannot be told apart from their group's best share one.
+
+    controls: for each baseline of the lanes the ratio of its clone to it. There are no ranks at all where one is off or
+    could not be had (None): equals would get different ranks too.
+    """
+    if any(control is None or is_off(control, rule or Rule()) for control in controls):
+        return {}
     return ranks(lanes, lambda base, other: ratio_of(processes, base, other, rule), rule)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from explorer.errors import MeasureError
 from explorer.latency.job import Job
@@ -87,22 +88,52 @@ class _Crew:
             try:
                 yield from self.attended(part)
             except _NotBegun as error:
-                raise MeasureError(f"a measuring process could not begin, twice: {error}; --resume goes on") from error
+                raise MeasureError(f"a measuring process could not begin, twice: {error}") from error
 
     def attended(self, part: Job) -> Iterator[Process | Failed]:
         """What one worker finds, in the end what it was lost with. Raises _NotBegun where that was nothing yet."""
         last: Progress | None = None
+        timed: Process | None = None
         with spawned(part) as worker:
             try:
                 for message in worker.messages():
                     kind, data = message.pop("event"), message
-                    if kind == "process":
-                        yield Process.from_dict(data)
-                    else:
+                    if kind == "progress":
                         last = Progress(**data)
                         self.on_progress(last)
+                    elif kind == "timed":
+                        timed = Process.from_dict(data)
+                    elif kind == "facts" and timed is not None:
+                        timed = _with_facts(timed, data["candidate"], data["facts"])
+                    elif kind == "process":
+                        timed = None
+                        yield Process.from_dict(data)
             except Lost as lost:
-                yield _blamed(last, lost)
+                if last is None or last.stage != "inspecting":
+                    yield _blamed(last, lost)
+                elif timed is not None:
+                    yield _uninspected(timed, last.candidate, lost)
+
+
+def _with_facts(timed: Process, candidate: str, facts: Mapping[str, Mapping[str, Any]]) -> Process:
+    """The record with facts of a candidate beside those that it has of it already."""
+    had = timed.facts.get(candidate, {})
+    found = {impl: {**had.get(impl, {}), **more} for impl, more in facts.items()}
+    return replace(timed, facts={**timed.facts, candidate: {**had, **found}})
+
+
+def _uninspected(timed: Process, candidate: str, lost: Lost) -> Process:
+    """A record whose worker was lost when it looked for the facts of a candidate, after all times were taken.
+
+    What ran out of memory beside others may have enough in the next worker, which has less to do: it is not in here.
+    """
+    from explorer.latency.facts import not_looked_at
+
+    reason = f"{lost} while inspecting {candidate}"
+    for other, impl in dict.fromkeys((track.lane.candidate, track.lane.impl) for track in timed.tracks):
+        if "sdpa" not in timed.facts.get(other, {}).get(impl, {}):
+            timed = _with_facts(timed, other, {impl: not_looked_at(impl, reason)})
+    return replace(timed, failed=tuple(one for one in timed.failed if not one.out_of_memory))
 
 
 class _NotBegun(Exception):

@@ -14,10 +14,10 @@ class Effort:
     """Processes, rounds and times of one comparison; milliseconds of one lane unless it says otherwise.
 
     `processes` fresh processes measure one after the other; one that says nothing for `hang_s` seconds is ended. Each
-    goes on until `rounds` samples of each lane were clean, or MOST_ROUNDS times as many rounds have passed, or, after
-    `fewest_rounds`, once the samples of one lane have taken `budget_ms` on average. Warming up ends when the last three
-    readings agree within `steady_within` after at least `warm_ms`, or at `warm_limit_ms`. A sample is as many calls as
-    fill `sample_ms`.
+    goes on until any two lanes that are compared were both clean in `rounds` rounds, or MOST_ROUNDS times as many
+    rounds have passed, or, after `fewest_rounds`, once the samples of one lane have taken `budget_ms` on average.
+    Warming up ends when the last three readings agree within `steady_within` after at least `warm_ms`, or at
+    `warm_limit_ms`. A sample is as many calls as fill `sample_ms`.
     """
 
     rounds: int

@@ -11,14 +11,14 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-import torch
-
+from explorer.errors import MeasureError
 from explorer.latency.arms import Arm, built, no_module
 from explorer.latency.clock import Call
 from explorer.latency.failure import Failure, attempt
 from explorer.latency.kernels_ran import attention_kernels, fell_back
-from explorer.latency.parity import Agreement, compare, reduction
+from explorer.latency.parity import Agreement
 from explorer.latency.peak import peak_of
+from explorer.latency.same_step import Run, compare_runs
 
 EAGER = "eager"
 
@@ -27,18 +27,28 @@ def facts_of(arms: Mapping[str, Arm], device: str) -> dict[str, dict[str, Any]]:
     """Of one candidate, by implementation.
 
     sdpa: the kernels that attention ran; sdpa_note: what to say of them. parity: how far its results are from those of
-    the eager implementation (see `shown`). peak: what it takes of memory at most (see `Peak`), for which it is built
-    once more. Also what `Compiled.facts` says. What could not be found is None, and `<name>_note` says why.
+    the eager implementation, be that timed or not (see `gated`). peak: what it takes of memory at most (see `Peak`),
+    for which it is built once more. Also what `Compiled.facts` says. What could not be found is None, and `<name>_note`
+    says why.
     """
-    eager = arms.get(EAGER)
-    ran = () if eager is None else _kernels(eager, ()).get("sdpa") or ()
-    return {impl: _of(arm, eager, ran, device) for impl, arm in arms.items()}
+    compiled = [arm for impl, arm in arms.items() if impl != EAGER]
+    ran = _kernels(_eager(compiled[0]), ())["sdpa"] if compiled else None
+    return {impl: _of(arm, ran or (), device) for impl, arm in arms.items()}
 
 
-def shown(agreement: Agreement, other: str) -> dict[str, Any]:
+def not_looked_at(impl: str, reason: str) -> dict[str, Any]:
+    """The facts of an implementation where the process that looked for them was lost."""
+    parity = {} if impl == EAGER else {"parity": not_compared(reason, EAGER)}
+    return {"sdpa": None, "sdpa_note": reason, "peak": None, "peak_note": reason, **parity}
+
+
+def gated(compare: Callable[[], Agreement], other: str) -> dict[str, Any]:
     """A parity gate as JSON: `with` what it was compared; where not `ok`, nothing may be said about the two times."""
-    error = agreement.error if math.isfinite(agreement.error) else None
-    return {**asdict(agreement), "error": error, "with": other, "ok": agreement.ok, "reason": agreement.reason}
+    found = attempt(compare, "comparing")
+    if isinstance(found, Failure):
+        return not_compared(found.reason, other)
+    told = {name: number if math.isfinite(number) else None for name, number in asdict(found).items()}
+    return {**told, "with": other, "ok": found.ok, "reason": found.reason}
 
 
 def not_compared(reason: str, other: str) -> dict[str, Any]:
@@ -46,17 +56,20 @@ def not_compared(reason: str, other: str) -> dict[str, Any]:
     return {"error": None, "bound": None, "with": other, "ok": False, "reason": reason}
 
 
-def _of(arm: Arm, eager: Arm | None, ran: Iterable[str], device: str) -> dict[str, Any]:
+def _of(arm: Arm, ran: Iterable[str], device: str) -> dict[str, Any]:
     compiled = {} if arm.implemented is None else arm.implemented.facts()
     peak = _told("peak", lambda: asdict(peak_of(partial(_anew, arm, device), device)))
-    facts = {**_kernels(arm, ran), **compiled, **peak}
-    if eager is not None and arm is not eager:
-        facts |= _told("parity", partial(_parity, arm, eager))
-    return facts
+    parity = {} if arm.impl == EAGER else {"parity": gated(partial(_parity, arm), EAGER)}
+    return {**_kernels(arm.calls[0], ran), **compiled, **peak, **parity}
 
 
-def _kernels(arm: Arm, ran: Iterable[str]) -> dict[str, Any]:
-    found = _told("sdpa", lambda: list(attention_kernels(arm.calls[0], ran)))
+def _eager(arm: Arm) -> Call:
+    """The first call of the candidate as it is written."""
+    return arm.step.through(arm.step.module or no_module)
+
+
+def _kernels(call: Call, ran: Iterable[str]) -> dict[str, Any]:
+    found = _told("sdpa", lambda: list(attention_kernels(call, ran)))
     return {"sdpa_note": fell_back(found["sdpa"] or ()), **found}
 
 
@@ -68,16 +81,14 @@ def _anew(arm: Arm, device: str) -> Call:
     return step.through(arm.implemented.of_copy(step.module))
 
 
-def _parity(arm: Arm, eager: Arm) -> dict[str, Any]:
-    step, module = eager.step, eager.step.module
-    assert module is not None
-    assert arm.implemented is not None
-    ours, theirs = (partial(step.result, forward) for forward in (arm.implemented.call, module))
-    dtype = next((weight.dtype for weight in module.parameters()), torch.get_default_dtype())
-    length = reduction(module, step.inputs)
-    if not compare(theirs, theirs, step.inputs, dtype, length).ok:
-        return not_compared("not compared: two eager runs differ, as with dropout", EAGER)
-    return shown(compare(ours, theirs, step.inputs, dtype, length), EAGER)
+def _parity(arm: Arm) -> Agreement:
+    assert arm.implemented is not None, "a bare function is never compiled"
+    assert arm.step.module is not None
+    eager = Run(arm.step, arm.step.module)
+    again = compare_runs(eager, eager)
+    if not again.ok and again.error > 0:
+        raise MeasureError("not compared: two eager runs differ, as with dropout")
+    return compare_runs(Run(arm.step, arm.implemented.call), eager)
 
 
 def _told(name: str, find: Callable[[], Any]) -> dict[str, Any]:

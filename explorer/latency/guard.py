@@ -12,6 +12,9 @@ from explorer.latency.watching.nvml import open_nvml
 from explorer.latency.watching.pressure import PressureGuard, keeps_account
 from explorer.latency.watching.switches import SwitchesGuard
 
+_DEVICE = "device"
+"""The regime that is timed by the device alone."""
+
 
 class Guard(Protocol):
     """Watches one sample after the other; replace it by one that knows in tests."""
@@ -45,32 +48,38 @@ class NoGuard:
 
 
 @dataclass(frozen=True)
-class Together:
-    """Several guards at once: the first that saw something says what."""
+class HostAndDevice:
+    """Two guards at once: of the CPUs that launch the work, and of the device that does it."""
 
-    guards: tuple[Guard, ...]
+    host: Guard
+    device: Guard
 
     @property
     def name(self) -> str:
-        return "; ".join(guard.name for guard in self.guards)
+        return f"{self.host.name} (except in the regime {_DEVICE}); {self.device.name}"
 
     def start(self) -> None:
-        for guard in self.guards:
-            guard.start()
+        self.host.start()
+        self.device.start()
 
     def stop(self) -> str | None:
-        reasons = [guard.stop() for guard in self.guards]  # all of them: each has begun
-        return next((reason for reason in reasons if reason is not None), None)
+        host, device = self.host.stop(), self.device.stop()  # both: both have begun
+        return host or device
+
+
+def watching(guard: Guard, regime: str) -> Guard:
+    """What of a guard watches a regime: in `device` the host launches once for a whole sample, and is not timed."""
+    return guard.device if regime == _DEVICE and isinstance(guard, HostAndDevice) else guard
 
 
 def guard_for(device: str) -> Guard:
     """The guard of a device as `resolve_device` gives it: the host's CPUs, and NVML beside them on CUDA.
 
-    The host counts there too: `latency` and what is bound by launching are times of the host.
+    The host counts there too: `latency` and what is bound by launching are times of the host (see `watching`).
     """
     if device.partition(":")[0] != "cuda":
         return _host_guard()
-    return Together((_host_guard(), _device_guard(device)))
+    return HostAndDevice(_host_guard(), _device_guard(device))
 
 
 def _device_guard(device: str) -> Guard:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -79,12 +80,11 @@ class Compiled:
 
     def __init__(self, module: nn.Module, backend: str = "inductor") -> None:
         import torch
-        from torch._dynamo.callback import on_compile_end, on_compile_start
 
         _start_compiler(_device_of(module), backend)
         self._log = _Log()
-        on_compile_start(self._log.start)
-        on_compile_end(self._log.end)
+        self._log.listen()
+        weakref.finalize(self, self._log.leave)
         self._compiled = torch.compile(_own_code(), backend=backend)
         self.call: Forward = self.of_copy(module)
 
@@ -155,6 +155,19 @@ class _Log:
         if self.since is not None:
             self.seconds += time.perf_counter() - self.since
             self.since = None
+
+    def listen(self) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        callback_handler.register_start_callback(self.start)
+        callback_handler.register_end_callback(self.end)
+
+    def leave(self) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        if self.is_listening():
+            callback_handler.remove_start_callback(self.start)
+            callback_handler.remove_end_callback(self.end)
 
     def is_listening(self) -> bool:
         from torch._dynamo.callback import callback_handler

@@ -29,6 +29,10 @@ from explorer.latency.words import known
 
 __all__ = ["Candidate", "measure"]
 
+OnTimed = Callable[[Process], object]
+OnFacts = Callable[[str, Mapping[str, Mapping[str, Any]]], object]
+"""Gets the key of a candidate, and by implementation what is known of it besides times."""
+
 
 def measure(
     candidates: Sequence[Candidate],
@@ -41,14 +45,20 @@ def measure(
     last_cache: int | None = None,
     regimes: Sequence[Regime] | None = None,
     without: Collection[Lane] = (),
+    baselines: Mapping[str, str | None] | None = None,
     guard: Guard | None = None,
     on_progress: OnProgress | None = None,
+    on_timed: OnTimed | None = None,
+    on_facts: OnFacts | None = None,
 ) -> Process:
     """The times of every candidate in every implementation and regime, all in the same interleaved rounds.
 
     A candidate that fails costs only itself: the reason stands in `failed`. seed: draws the order of building and of
     the rounds. last_cache: bytes of the last-level cache, None for what the device tells. without: lanes to leave out.
-    Of the effort, `processes` and `hang_s` do not apply here. Torch's global state is left as it was.
+    baselines: by candidate the one that it is compared with, so that rounds go on until both were clean in enough. Of
+    the effort, `processes` and `hang_s` do not apply here. Torch's global state is left as it was. on_timed: gets the
+    record as soon as all is timed, without facts: looking for those builds each candidate once more, which may end this
+    process. on_facts: gets what is found of each candidate.
 
     Raises UsageError for an unknown effort, implementation or cache mode, and for two candidates with one key;
     DeviceLost where a candidate leaves this process without its device.
@@ -62,8 +72,11 @@ def measure(
         rng=random.Random(seed),
         regimes=ways,
         without=frozenset(without),
+        baselines=baselines or {},
         guard=guard or guard_for(device),
         on_progress=on_progress or (lambda progress: None),
+        on_timed=on_timed or (lambda record: None),
+        on_facts=on_facts or (lambda candidate, facts: None),
     )
     with undisturbed(device):
         return _process(candidates, bench, seed)
@@ -78,8 +91,11 @@ class _Bench:
     rng: random.Random
     regimes: tuple[Regime, ...]
     without: frozenset[Lane]
+    baselines: Mapping[str, str | None]
     guard: Guard
     on_progress: OnProgress
+    on_timed: OnTimed
+    on_facts: OnFacts
 
     @cached_property
     def flush(self) -> Callable[[], object]:
@@ -93,16 +109,18 @@ def _process(candidates: Sequence[Candidate], bench: _Bench, seed: int) -> Proce
     surroundings = environment(bench.at.device)  # now: a candidate may change the threads behind our back
     lanes, failed = _warm_lanes(candidates, bench)
     before = clocks(bench.at.device)
-    rounds = interleave(lanes, bench.effort, bench.rng, bench.guard, bench.on_progress)
+    rounds = interleave(lanes, bench.effort, bench.rng, bench.guard, bench.on_progress, bench.baselines)
     surroundings["clocks"] = {"before": before, "after": clocks(bench.at.device)}
     failed += [why.of(lane.candidate, lane.impl, lane.regime) for lane, why in rounds.failed.items()]
     found = {lane: lanes[lane] for lane in _in_order(lanes, candidates, bench)}
     tracks = tuple(_track(lane, warm, rounds, bench) for lane, warm in found.items())
+    record = Process(seed, tracks, rounds.rounds, bench.guard.name, surroundings, failed=tuple(failed))
+    bench.on_timed(record)
     facts = _facts(found, bench)
     found.clear()
     for lane in rounds.times_ms:
         release(lanes, lane)
-    return Process(seed, tracks, rounds.rounds, bench.guard.name, surroundings, facts, tuple(failed))
+    return replace(record, facts=facts)
 
 
 def _warm_lanes(candidates: Sequence[Candidate], bench: _Bench) -> tuple[dict[Lane, Warm], list[Failed]]:
@@ -174,6 +192,7 @@ def _facts(lanes: Mapping[Lane, Warm], bench: _Bench) -> dict[str, dict[str, Any
     for done, (candidate, impls) in enumerate(arms.items()):
         bench.on_progress(Progress("inspecting", done, len(arms), candidate))
         facts[candidate] = facts_of(impls, bench.at.device)
+        bench.on_facts(candidate, facts[candidate])
     return facts
 
 

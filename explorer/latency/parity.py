@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +67,7 @@ def compare(one: Forward, other: Forward, inputs: Sequence[Any], dtype: torch.dt
     """
     grad = any(isinstance(given, Tensor) and given.requires_grad for given in inputs)
     with torch.set_grad_enabled(grad):
-        ours, theirs, moved = one(*inputs), other(*inputs), other(*map(_moved, inputs))
+        ours, theirs, moved = one(*inputs), other(*inputs), other(*map(moved_by_rounding, inputs))
     return agree(ours.detach(), theirs.detach(), moved.detach(), dtype, length)
 
 
@@ -85,17 +85,34 @@ def agree(one: Tensor, other: Tensor, moved: Tensor, dtype: torch.dtype, length:
     """
     if one.shape != other.shape:
         raise MeasureError(f"not compared: the results have shapes {tuple(one.shape)} and {tuple(other.shape)}")
-    free = _eps(dtype) + math.sqrt(length) * _eps(torch.promote_types(dtype, torch.float32))
     pairs = zip(_errors(one, other), _errors(moved, other), strict=True)
-    checks = [Agreement(error, free + 4 * moves) for error, moves in pairs]
-    telling = [check for check in checks if check.bound < 1] or checks[-1:]
-    return max(telling, key=lambda check: (not check.ok, check.error / check.bound))
+    checks = [Agreement(error, bound(moves, dtype, length)) for error, moves in pairs]
+    return worst([check for check in checks if check.bound < 1] or checks[-1:])
+
+
+def bound(moves: float, dtype: torch.dtype, length: int) -> float:
+    """How far rounding may take a result that moves so far when its inputs move by a rounding: see `agree`."""
+    return _eps(dtype) + math.sqrt(length) * _eps(torch.promote_types(dtype, torch.float32)) + 4 * moves
+
+
+def worst(checks: Iterable[Agreement]) -> Agreement:
+    """The one that comes nearest to its bound, or is farthest beyond."""
+
+    def rank(check: Agreement) -> tuple[bool, float]:
+        share = check.error / check.bound
+        return not check.ok, share if math.isfinite(share) else math.inf
+
+    return max(checks, key=rank)
 
 
 def reduction(module: nn.Module, inputs: Sequence[Any]) -> int:
-    """The longest sum in a block: over the columns of a weight or over the tokens of an input (B, T, ...)."""
+    """The longest sum in a block: over the columns of a weight or over the tokens of an input (B, T, ...).
+
+    In training also over the tokens of the whole batch, in the gradient of a weight.
+    """
     columns = [weight.shape[-1] for weight in module.parameters() if weight.ndim]
-    tokens = [given.shape[1] for given in inputs if isinstance(given, Tensor) and given.ndim > 1]
+    several = [given for given in inputs if isinstance(given, Tensor) and given.ndim > 1]
+    tokens = [given.shape[1] * (given.shape[0] if given.requires_grad else 1) for given in several]
     return max(*columns, *tokens, 1, 1)
 
 
@@ -117,7 +134,7 @@ def _eps(dtype: torch.dtype) -> float:
 
 
 @torch.no_grad()
-def _moved(given: Any) -> Any:
+def moved_by_rounding(given: Any) -> Any:
     """An input whose every number is a rounding larger or smaller; anything but floating-point tensors as it is."""
     if not (isinstance(given, Tensor) and given.is_floating_point()):
         return given

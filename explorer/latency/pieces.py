@@ -87,7 +87,7 @@ class Piece:
     def result(self, forward: Forward, *inputs: Tensor | None) -> Tensor:
         """What `forward` makes of inputs in the place of the piece's own, on a copy of the cache."""
         self.rewind()
-        return forward(*inputs, **self._shared_tensors(self._fresh_options())).detach()
+        return forward(*inputs, **self._shared_tensors(self._fresh_options()))
 
     def copied(self) -> Piece:
         """The same piece with weights and a cache of its own."""

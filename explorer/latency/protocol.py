@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import math
 import random
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from explorer.latency.clock import Call, Clock
 from explorer.latency.effort import MOST_ROUNDS, Effort
 from explorer.latency.failure import Failure, attempt
-from explorer.latency.guard import Guard
+from explorer.latency.guard import Guard, watching
 from explorer.latency.raw import Lane
 from explorer.latency.statistics import is_valid, spread
 
@@ -30,7 +31,7 @@ class Progress:
     """What is about to be done, and to which lane or candidate: `done` of `total` steps of a stage are behind.
 
     Stages: comparing (what is declared equal), building, warming up, measuring, inspecting. The steps of `measuring`
-    are clean samples of the lane that has the fewest.
+    are the clean rounds so far of the two compared lanes that have the fewest.
     """
 
     stage: str
@@ -100,9 +101,9 @@ class _Taken:
     times_ms: list[float | None] = field(default_factory=list)
     disturbed: list[str | None] = field(default_factory=list)
 
-    @property
-    def clean(self) -> int:
-        return self.disturbed.count(None)
+    def clean_with(self, other: _Taken) -> int:
+        """In how many rounds neither was disturbed."""
+        return [why or another for why, another in zip(self.disturbed, other.disturbed, strict=True)].count(None)
 
 
 def warm_up(timed: Timed, effort: Effort) -> Warm:
@@ -122,23 +123,30 @@ def warm_up(timed: Timed, effort: Effort) -> Warm:
 
 
 def interleave(
-    lanes: MutableMapping[Lane, Warm], effort: Effort, rng: random.Random, guard: Guard, on_progress: OnProgress
+    lanes: MutableMapping[Lane, Warm],
+    effort: Effort,
+    rng: random.Random,
+    guard: Guard,
+    on_progress: OnProgress,
+    baselines: Mapping[str, str | None] = MappingProxyType({}),
 ) -> Rounds:
     """Rounds of all lanes until the effort is spent. The guard watches each sample by itself.
 
-    A lane that raises becomes a Failure and is taken out of `lanes`, so that nothing keeps its memory; the others go
-    on. KeyboardInterrupt passes through.
+    baselines: by candidate the one that it is compared with. A lane that raises becomes a Failure and is taken out of
+    `lanes`, so that nothing keeps its memory; the others go on. KeyboardInterrupt passes through.
     """
     failed: dict[Lane, Failure] = {}
     taken = {lane: _Taken() for lane in lanes}
+    pairs = list(_compared(lanes, baselines))
     rounds: list[str | None] = []
-    while lanes and not _is_enough(taken, lanes, len(rounds), effort):
+    while lanes and not _is_enough(clean := _fewest_clean(taken, lanes, pairs), len(rounds), taken, lanes, effort):
         reasons = []
         for lane in rng.sample(tuple(lanes), len(lanes)):
-            on_progress(_progress(lane, taken, lanes, effort))
-            guard.start()
+            on_progress(Progress("measuring", clean, effort.rounds, lane.candidate, lane.impl, lane.regime))
+            watch = watching(guard, lane.regime)
+            watch.start()
             sample = attempt(partial(take_sample, lanes[lane]), "measuring")
-            reasons.append(guard.stop())
+            reasons.append(watch.stop())
             if isinstance(sample, Failure):
                 failed[lane] = sample
                 release(lanes, lane)
@@ -185,15 +193,25 @@ def _is_warm(readings: Sequence[float], spent: float, effort: Effort) -> bool:
     return all(map(is_valid, last)) and spread(last) <= effort.steady_within
 
 
-def _is_enough(taken: Mapping[Lane, _Taken], lanes: Mapping[Lane, Warm], done: int, effort: Effort) -> bool:
-    """Whether each lane has clean samples enough, or the samples took the budget: whole rounds only, so that all have
+def _compared(lanes: Collection[Lane], baselines: Mapping[str, str | None]) -> Iterator[tuple[Lane, Lane]]:
+    """Each lane with those that a ratio of it is taken to, its other implementations and its baseline; and itself."""
+    impls = {lane.impl for lane in lanes}
+    for lane in lanes:
+        base = baselines.get(lane.candidate) or lane.candidate
+        others = (*(replace(lane, impl=impl) for impl in impls), replace(lane, candidate=base))
+        yield from ((lane, other) for other in others if other in lanes)
+
+
+def _fewest_clean(taken: Mapping[Lane, _Taken], lanes: Mapping[Lane, Warm], pairs: Iterable[tuple[Lane, Lane]]) -> int:
+    """The clean rounds of those two compared lanes that have the fewest. A round counts for no ratio if either sample
+    was disturbed; the other lanes do not matter to it."""
+    return min(taken[lane].clean_with(taken[other]) for lane, other in pairs if lane in lanes and other in lanes)
+
+
+def _is_enough(clean: int, done: int, taken: Mapping[Lane, _Taken], lanes: Mapping[Lane, Warm], effort: Effort) -> bool:
+    """Whether there are clean rounds enough, or the samples took the budget: whole rounds only, so that all lanes have
     as many."""
-    if min(taken[lane].clean for lane in lanes) >= effort.rounds or done >= MOST_ROUNDS * effort.rounds:
+    if clean >= effort.rounds or done >= MOST_ROUNDS * effort.rounds:
         return True
     spent = sum(sum(filter(None, taken[lane].times_ms)) * warm.calls * warm.timed.each for lane, warm in lanes.items())
     return done >= effort.fewest_rounds and spent >= effort.budget_ms * len(lanes)
-
-
-def _progress(lane: Lane, taken: Mapping[Lane, _Taken], lanes: Collection[Lane], effort: Effort) -> Progress:
-    done = min(effort.rounds, *(taken[other].clean for other in lanes))
-    return Progress("measuring", done, effort.rounds, lane.candidate, lane.impl, lane.regime)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 from explorer.latency.ratio import Ratio
-from explorer.latency.verdict import Rule
+from explorer.latency.verdict import Rule, verdicts
 
 K = TypeVar("K", bound=Hashable)
 
@@ -17,15 +17,15 @@ RatioOf = Callable[[K, K], Ratio | None]
 def ranks(candidates: Sequence[K], ratio_of: RatioOf[K], rule: Rule | None = None) -> dict[K, int]:
     """The rank of each candidate, 1 for the fastest group.
 
-    A group is the best of those still without a rank, and all whose interval of the ratio to it reaches into the margin
-    around 1: they are not shown to be slower. The point estimate only chooses whom the others are held against. The
-    next group's rank counts those before it, as in sport: 1, 1, 1, 4. Where there is no interval a rank is shared.
+    A group is the best of those still without a rank, and all that beside it no verdict calls slower: for whatever
+    reason the data do not carry that, a rank is shared. The point estimate only chooses whom the others are held
+    against. The next group's rank counts those before it, as in sport: 1, 1, 1, 4.
     """
-    margin = (rule or Rule()).margin
     left, found = list(candidates), dict.fromkeys(candidates, 0)
     while left:
         best = _best(left, ratio_of)
-        group = [one for one in left if one == best or not _is_slower(ratio_of(best, one), margin)]
+        told = verdicts({one: ratio_of(best, one) for one in left if one != best}, None, rule=rule)
+        group = [one for one in left if one == best or told[one].word != "slower"]
         found.update(dict.fromkeys(group, 1 + len(candidates) - len(left)))
         left = [one for one in left if one not in group]
     return found
@@ -39,7 +39,3 @@ def _best(candidates: Sequence[K], ratio_of: RatioOf[K]) -> K:
         return 1.0 if ratio is None else ratio.value
 
     return min(candidates, key=estimate)
-
-
-def _is_slower(ratio: Ratio | None, margin: float) -> bool:
-    return ratio is not None and ratio.low is not None and ratio.low > 1 + margin

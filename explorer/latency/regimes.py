@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from explorer.errors import is_out_of_memory
@@ -110,7 +112,8 @@ def in_a_graph(steps: Sequence[Call], single: bool = False, *, device: str, cloc
     """
     import torch
 
-    here, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    here = torch.cuda.current_stream(device)
+    side = _side_stream(here.device_index)
     # The outer `stream(here)`: after a capture that failed, torch leaves the side stream as the current one.
     with torch.cuda.device(device), torch.cuda.stream(here):
         side.wait_stream(here)
@@ -119,6 +122,14 @@ def in_a_graph(steps: Sequence[Call], single: bool = False, *, device: str, cloc
         here.wait_stream(side)
         rounds = 1 if single else _rounds(len(steps), pass_ms)
         return Prepared(_captured(steps, rounds, side), each=rounds * len(steps), turn=1)
+
+
+@cache
+def _side_stream(device_index: int) -> Any:
+    """One for all graphs of a device: for each stream cuBLAS keeps a workspace until the process ends."""
+    import torch
+
+    return torch.cuda.Stream(device_index)
 
 
 def _rounds(steps: int, pass_ms: float) -> int:
@@ -143,17 +154,26 @@ def _rehearsed(steps: Sequence[Call], clock: Clock) -> float:
 
     The last time they must not wait for the device: torch names the operation that does, and nothing is broken by it.
     """
-    import torch
-
     _run(steps, _STEPS_BEFORE_CAPTURE - 2)
     pass_ms = clock.time(partial(_run, steps, 1), 1)
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with _refusing_to_wait():
         _run(steps, 1)
+    return pass_ms
+
+
+@contextmanager
+def _refusing_to_wait() -> Iterator[None]:
+    """What waits for the device raises."""
+    import torch
+
+    before = torch.cuda.get_sync_debug_mode()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch says once that it does not see every operation that waits
+            torch.cuda.set_sync_debug_mode("error")
+        yield
     finally:
         torch.cuda.set_sync_debug_mode(before)
-    return pass_ms
 
 
 def _captured(steps: Sequence[Call], rounds: int, side: Any) -> Call:

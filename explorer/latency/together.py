@@ -11,7 +11,7 @@ from explorer.latency.chunks import in_chunks
 from explorer.latency.gates import gates
 from explorer.latency.job import Job
 from explorer.latency.last_cache import last_cache_bytes
-from explorer.latency.measure import Candidate, measure
+from explorer.latency.measure import Candidate, OnFacts, OnTimed, measure
 from explorer.latency.memory import free_bytes
 from explorer.latency.protocol import OnProgress
 from explorer.latency.raw import Process
@@ -21,9 +21,12 @@ from explorer.registry.loading import load_registry
 from explorer.registry.registry import Registry
 
 
-def measured(job: Job, on_progress: OnProgress) -> Iterator[Process]:
+def measured(
+    job: Job, on_progress: OnProgress, on_timed: OnTimed | None = None, on_facts: OnFacts | None = None
+) -> Iterator[Process]:
     """The records of a job: one, or one for each group of candidates that fit in memory side by side.
 
+    on_timed, on_facts: get each record before its facts, its gates excepted, then those (see `measure`).
     Raises PluginError or UsageError where a module of the job cannot be loaded.
     """
     registry = load_registry(job.modules)
@@ -42,7 +45,10 @@ def measured(job: Job, on_progress: OnProgress) -> Iterator[Process]:
             cache=job.cache,
             last_cache=job.last_cache,
             without=job.without,
+            baselines={recipe.key: recipe.baseline for recipe in job.recipes},
             on_progress=on_progress,
+            on_timed=on_timed and (lambda record: on_timed(_with_gates(record, passed))),
+            on_facts=on_facts,
         )
         return _with_gates(found, passed)
 
@@ -51,10 +57,9 @@ def measured(job: Job, on_progress: OnProgress) -> Iterator[Process]:
 
 def _with_gates(process: Process, gates: Mapping[str, dict[str, Any]]) -> Process:
     """The record with the gate of each candidate among its facts, under `gate`."""
-    facts = {
-        key: {impl: {**facts, "gate": gates[key]} if key in gates else facts for impl, facts in impls.items()}
-        for key, impls in process.facts.items()
-    }
+    facts = {key: {impl: dict(found) for impl, found in impls.items()} for key, impls in process.facts.items()}
+    for lane in (track.lane for track in process.tracks if track.lane.candidate in gates):
+        facts.setdefault(lane.candidate, {}).setdefault(lane.impl, {})["gate"] = gates[lane.candidate]
     return replace(process, facts=facts)
 
 

@@ -6,6 +6,8 @@ the other's weights. It then equals the other wherever both have the same option
 
 from __future__ import annotations
 
+import copy
+import itertools
 from dataclasses import fields
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,6 +18,9 @@ from explorer.blueprint.plan import BlockPlan, ModelPlan
 from explorer.errors import MeasureError
 from explorer.latency.located import located
 from explorer.registry.chosen import Chosen
+
+# The root of float64's rounding: what a bent map of weights and what rounding make of a move are then equally small.
+_MOVE = 2.0**-26
 
 
 @runtime_checkable
@@ -53,6 +58,27 @@ def share_weights(one: nn.Module, other: nn.Module, path: str = "") -> None:
         _copy_own(one, other, path)
         for name, child in one.named_children():
             share_weights(child, other.get_submodule(name), f"{path}.{name}" if path else name)
+
+
+@torch.no_grad()
+def equal_moves(one: nn.Module, other: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """For all trained parameters of two blocks with equal weights small moves (float64): moved so they are equal again.
+
+    Slopes along these moves are equal where both compute the same, however `load_from` maps the weights of the one to
+    those of the other (chain rule).
+    """
+    ours, theirs = (copy.deepcopy(module).double() for module in (one, other))
+    share_weights(ours, theirs)  # again: in float64 a map of weights rounds otherwise
+    weights = [[weight for weight in module.parameters() if weight.requires_grad] for module in (ours, theirs)]
+    before = [[weight.clone() for weight in each] for each in weights]
+    for number, weight in enumerate(itertools.chain(*weights)):
+        drawn = torch.Generator(weight.device).manual_seed(number)
+        weight.add_(torch.randn(weight.shape, generator=drawn, dtype=weight.dtype, device=weight.device), alpha=_MOVE)
+    share_weights(ours, theirs)
+    first, second = (
+        [(new - old) / _MOVE for new, old in zip(*each, strict=True)] for each in zip(weights, before, strict=True)
+    )
+    return first, second
 
 
 def _copy_own(one: nn.Module, other: nn.Module, path: str) -> None:

@@ -1,7 +1,8 @@
 """A process that measures one job: reads it from standard input, writes JSON lines to standard output.
 
-Lines: {"event": "progress", ...} before each step, so that the parent knows whom to blame; {"event": "process", ...}
-with a record; as the last one {"event": "end"}, or {"event": "lost", ...} where the candidate or lane last announced
+Lines: {"event": "progress", ...} before each step, so that the parent knows whom to blame; {"event": "timed", ...} with
+a record that has no facts yet, {"event": "facts", ...} with those of a candidate of it, {"event": "process", ...} with
+the whole record; as the last one {"event": "end"}, or {"event": "lost", ...} where the candidate or lane last announced
 left this process without its device, or {"event": "broken", ...} where no candidate is to blame.
 """
 
@@ -17,7 +18,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from explorer.latency.protocol import Progress
     from explorer.latency.raw import Process
 
 Send = Callable[[str, Mapping[str, Any]], None]
@@ -36,7 +36,7 @@ def main() -> None:
     from explorer.latency.failure import CaptureLost, DeviceLost
 
     try:
-        for process in _measured(data, lambda progress: send("progress", asdict(progress))):
+        for process in _measured(data, send):
             send("process", process.to_dict())
     except DeviceLost as error:
         send("lost", {"reason": str(error), "lane_only": isinstance(error, CaptureLost)})
@@ -55,7 +55,7 @@ def _own_output() -> TextIO:
     return out
 
 
-def _measured(data: Mapping[str, Any], on_progress: Callable[[Progress], object]) -> Iterator[Process]:
+def _measured(data: Mapping[str, Any], send: Send) -> Iterator[Process]:
     import torch
 
     from explorer.latency.job import Job
@@ -66,4 +66,9 @@ def _measured(data: Mapping[str, Any], on_progress: Callable[[Progress], object]
     torch.set_float32_matmul_precision(job.float32_matmul)
     gc.collect()
     gc.freeze()  # torch's objects never die; a collection within a sample need not walk them
-    return measured(job, on_progress)
+    return measured(
+        job,
+        on_progress=lambda progress: send("progress", asdict(progress)),
+        on_timed=lambda record: send("timed", record.to_dict()),
+        on_facts=lambda candidate, facts: send("facts", {"candidate": candidate, "facts": facts}),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -13,6 +13,7 @@ from explorer.errors import MeasureError
 from explorer.latency.clock import Call
 from explorer.latency.last_cache import last_cache_bytes
 from explorer.latency.memory import free_bytes
+from explorer.latency.regimes import Regime
 from explorer.prediction.calibration import HeldOut
 from explorer.prediction.fitting import rates_from
 from explorer.prediction.host import HostFit, TinyPass
@@ -55,15 +56,15 @@ class Bench:
         for kernel in self.kernels:
             calls = self._made(kernel.key, partial(kernel.build, draw))
             sample_ms = _LONG_MS if kernel.weights or kernel.footprint else _SHORT_MS
-            yield self._key(kernel.key), Lane(self.regimes.kernels.timed(calls), sample_ms)
+            yield self._key(kernel.key), _lane(self.regimes.kernels, calls, sample_ms)
             if kernel.tiny and not self.regimes.on_host:
-                yield self._key(kernel.key, _LAUNCH), Lane(self.regimes.passes.timed(calls), _SHORT_MS)
+                yield self._key(kernel.key, _LAUNCH), _lane(self.regimes.passes, calls, _SHORT_MS)
         if self.regimes.on_host:
             yield from self._after_large_kernels(draw)
         for specimens, sample_ms in ((self.tiny, _SHORT_MS), (self.held_out, _LONG_MS)):
             for specimen in specimens:
                 calls = self._made(specimen.key, partial(specimen.build, self.device))
-                yield self._key(specimen.key), Lane(self.regimes.passes.timed(calls), sample_ms)
+                yield self._key(specimen.key), _lane(self.regimes.passes, calls, sample_ms)
 
     def _after_large_kernels(self, draw: Draw) -> Iterator[tuple[str, Lane]]:
         """Tiny blocks, each call behind a product whose weights push all else out of the nearest cache."""
@@ -71,7 +72,7 @@ class Bench:
             product, *_ = self._made(self.large.key, partial(self.large.build, draw))
             (tiny,) = self._made(specimen.key, partial(specimen.build, self.device))
             both = partial(_one_after_the_other, product, tiny)
-            yield self._key(specimen.key, _REFILLED), Lane(self.regimes.passes.timed([both]), _LONG_MS)
+            yield self._key(specimen.key, _REFILLED), _lane(self.regimes.passes, [both], _LONG_MS)
 
     @property
     def large(self) -> Kernel:
@@ -121,6 +122,10 @@ class Bench:
 
     def _key(self, *words: str) -> str:
         return " | ".join((*words, self.dtype))
+
+
+def _lane(regime: Regime, calls: Sequence[Call], sample_ms: float) -> Lane:
+    return Lane(regime.timed(calls), sample_ms, regime.name)
 
 
 def _one_after_the_other(first: Call, second: Call) -> None:

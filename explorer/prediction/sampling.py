@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from explorer.errors import MeasureError
-from explorer.latency.guard import Guard
+from explorer.latency.guard import Guard, watching
 from explorer.latency.protocol import Timed, calls_for
 from explorer.latency.regimes import Regime, regimes_for
 from explorer.latency.statistics import is_valid, median, quantile
@@ -46,6 +46,7 @@ class Lane:
 
     timed: Timed
     sample_ms: float = 4.0
+    regime: str = "host"
 
 
 @dataclass
@@ -53,6 +54,7 @@ class _Running:
     timed: Timed
     calls: int
     wanted: int
+    regime: str
     clean: list[float] = field(default_factory=list)
     disturbed: list[float] = field(default_factory=list)
 
@@ -109,7 +111,7 @@ def sample(
         for lane in rng.sample(wanting, len(wanting)):
             if done >= _FEWEST_CLEAN and plan.now() > end:
                 return _samples(running)
-            _take(lane, guard)
+            _take(lane, watching(guard, lane.regime))
         if not wanting:
             break
         done += 1
@@ -120,7 +122,7 @@ def _warmed_up(lane: Lane, plan: Plan) -> _Running:
     timed = lane.timed
     readings = [timed.clock.time(timed.call, timed.turn) / timed.turn for _ in range(plan.warm)]
     calls = calls_for(min(readings), lane.sample_ms, timed)
-    return _Running(timed, calls, plan.clean if calls > 1 else plan.clean_long)
+    return _Running(timed, calls, plan.clean if calls > 1 else plan.clean_long, lane.regime)
 
 
 def _take(lane: _Running, guard: Guard) -> None:

@@ -5,8 +5,8 @@ from functools import partial
 
 from explorer.report.column import Column, change, figures
 from explorer.report.document import Workload, passes
-from explorer.report.rows import Row
-from explorer.report.timing import timing_columns
+from explorer.report.rows import Row, are_compared
+from explorer.report.timing import stand_apart, timing_columns
 from explorer.report.units import BYTES, OPERATIONS, PARAMS, UNEVEN, UNKNOWN, Steps, exact, share, short
 from explorer.study.comparing import AXIS
 
@@ -16,8 +16,11 @@ SAYS_NOTHING = 15
 
 
 def measures(rows: Sequence[Row], workload: Workload) -> list[Column]:
-    """Parameters, operations, bytes, memory and latency of the rows, with differences where there is a baseline."""
-    compared = any(row.base is not None and not row.is_baseline for row in rows)
+    """Parameters, operations, bytes, memory and latency of the rows, with differences where there is a baseline.
+
+    Latencies only where they do not stand apart.
+    """
+    compared = are_compared(rows)
     return [
         *(_shape(rows) if any(AXIS in row.combination["choices"] for row in rows) else []),
         *_parameters(rows, compared=compared),
@@ -26,7 +29,7 @@ def measures(rows: Sequence[Row], workload: Workload) -> list[Column]:
         *_elementwise(rows, compared=compared),
         *_memory(rows, workload),
         figures("weight bytes", rows, lambda row: short(row.count("weight_bytes"), BYTES), 12),
-        *timing_columns(rows, compared=compared),
+        *([] if stand_apart(rows) else timing_columns(rows, compared=compared)),
     ]
 
 

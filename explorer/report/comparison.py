@@ -7,7 +7,8 @@ from explorer.report.column import Column
 from explorer.report.columns import measures
 from explorer.report.document import Document, Workload, workload_text, workloads
 from explorer.report.naming import Namer, namer
-from explorer.report.rows import Row, parts, rows_of
+from explorer.report.rows import Row, are_compared, parts, rows_of, timed_rows
+from explorer.report.timing import stand_apart, timing_columns
 from explorer.report.units import NOTHING, printable
 
 
@@ -23,13 +24,25 @@ class Comparison:
 
 
 def comparisons(document: Document) -> list[Comparison]:
-    """The tables of a result, in the order of its workloads."""
+    """The tables of a result, in the order of its workloads.
+
+    Where layers are not all alike, the latencies of blocks have a table of their own.
+    """
     name = namer(document)
-    return [_comparison(document, workload, name) for workload in workloads(document)]
+    return [table for workload in workloads(document) for table in _of_workload(document, workload, name)]
 
 
-def _comparison(document: Document, workload: Workload, name: Namer) -> Comparison:
+def _of_workload(document: Document, workload: Workload, name: Namer) -> Iterator[Comparison]:
     rows = rows_of(document, workload)
+    yield _comparison(document, workload, name, rows, measures(rows, workload))
+    if stand_apart(rows):
+        timed = timed_rows(rows)
+        yield _comparison(document, workload, name, timed, timing_columns(timed, compared=are_compared(timed)))
+
+
+def _comparison(
+    document: Document, workload: Workload, name: Namer, rows: Sequence[Row], columns: Sequence[Column]
+) -> Comparison:
     found = parts(rows)
     names = [name(row.combination) for row in rows]
     if len(found) > 1:
@@ -39,7 +52,7 @@ def _comparison(document: Document, workload: Workload, name: Namer) -> Comparis
         title=f"{printable(document['blueprint']['name'])} · {_scope(found)} · {workload_text(workload)}",
         label=label,
         choices=tuple(_choices(document, rows, found)) or (label,),
-        measures=tuple(measures(rows, workload)),
+        measures=tuple(columns),
         baselines=tuple(row.is_baseline for row in rows),
     )
 

@@ -8,11 +8,11 @@ from explorer.registry.words import written_text
 from explorer.report.audit import audit_lines, confirmed
 from explorer.report.breakdown import BYTES_ARE, OPERATIONS_ARE, PARTS
 from explorer.report.columns import MEMORY
-from explorer.report.document import Combination, Document, skipped, survivors, workload_text, workloads
-from explorer.report.latency_notes import compilations, doubts, protocols, sums_of_parts, verdicts
+from explorer.report.document import Combination, Document, skipped, survivors, workloads
+from explorer.report.latency_notes import compilations, doubts, protocols, sums_of_parts, undecided, verdicts
 from explorer.report.naming import namer
-from explorer.report.rows import Row, rows_of
-from explorer.report.timing import block_medians, latencies
+from explorer.report.rows import Row, are_compared, rows_of
+from explorer.report.timing import latencies
 from explorer.report.units import NOTHING, PARAMS, plural, printable, short
 from explorer.study.comparing import AXIS, MOST_BESIDE
 
@@ -52,7 +52,6 @@ def notes(
         "Δ": [*_baseline(rows, names, "excerpt" in document), *_no_baseline(document)],
         "differences": [_difference(found) for found in document.get("differences", ())],
         "blocks": [names.before(c, _composition(c["params"]["blocks"])) for c in counted if _is_uneven(c)],
-        "block latency ms": _block_latencies(rows, names),
         "shared": names.grouped(_shared(counted)),
         "matmul FLOPs": _convention(rows),
         "memory": _memory(rows) if shown is None or shown & MEMORY.keys() else [],
@@ -60,11 +59,11 @@ def notes(
         "elementwise ops": [OPERATIONS_ARE] if breakdown else [],
         "bytes": [BYTES_ARE] if breakdown else [],
         "latency": protocols(rows),
-        "verdict": verdicts(document),
+        "verdict": [*verdicts(document, rows), *names.grouped(undecided(rows))],
         "sum of parts": sums_of_parts(document),
         "compiling": names.grouped(compilations(rows)),
         "latency, with care": [*document.get("prediction_notes", ()), *names.grouped(doubts(rows))],
-        "environment": _environment(document["environment"]) if latencies(rows) else [],
+        "environment": _environments(document) if latencies(rows) else [],
         "left out": [f"{'; '.join(left_out)} (a wider terminal or --format md shows all)"] if left_out else [],
         "audit": confirmed(document.get("audit")),
     }
@@ -142,7 +141,7 @@ def _excerpt(part: Mapping[str, Any] | None) -> list[str]:
 
 
 def _baseline(rows: Sequence[Row], names: _Names, in_part: bool) -> list[str]:
-    if not any(row.base is not None and not row.is_baseline for row in rows):
+    if not are_compared(rows):
         return []
     baselines = list(dict.fromkeys(names.of(row.combination) for row in rows if row.is_baseline))
     lines = ["each row against the baseline row that shares its other choices"]
@@ -175,17 +174,6 @@ def _composition(blocks: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{printable(b['name'])} {b['layers']:,} × {short(b['params'], PARAMS)}" for b in blocks)
 
 
-def _block_latencies(rows: Sequence[Row], names: _Names) -> list[str]:
-    """The latency of each block, for models whose layers are not all alike."""
-    several = len({workload_text(row.cost["workload"]) for row in rows}) > 1
-    texts = [(row, block_medians(row)) for row in rows]
-    return [
-        names.before(row.combination, (f"{workload_text(row.cost['workload'])}: " if several else "") + text)
-        for row, text in texts
-        if text
-    ]
-
-
 def _shared(combinations: Iterable[Combination]) -> Reasons:
     for combination in combinations:
         if amount := combination["params"]["shared"]:
@@ -211,8 +199,16 @@ def _memory(rows: Sequence[Row]) -> list[str]:
     return [text]
 
 
-def _environment(environment: Mapping[str, Any]) -> list[str]:
+def _environments(document: Document) -> list[str]:
+    """What all runs have in common, and of each what the others do not have."""
+    common = _plain(document["environment"])
+    runs = {run["name"]: _plain(run["environment"]) for run in document.get("runs", ())}
+    own = {name: [entry for entry in found if entry not in common] for name, found in runs.items()}
+    lines = [", ".join(common), *(f"{name}: {', '.join(entries)}" for name, entries in own.items() if entries)]
+    return [printable(line) for line in lines if line]
+
+
+def _plain(environment: Mapping[str, Any]) -> list[str]:
     """The plain entries, those of the measured device included."""
     entries = {**environment, **environment.get("measured_on", {})}
-    plain = [f"{key} {value}" for key, value in entries.items() if isinstance(value, str | int | float)]
-    return [printable(", ".join(plain))] if plain else []
+    return [f"{key} {value}" for key, value in entries.items() if isinstance(value, str | int | float)]

@@ -79,6 +79,36 @@ def rows_of(document: Document, workload: Workload) -> list[Row]:
     return [Row(row.combination, row.cost, index.get((_base_id(row.combination), row.part))) for row in found]
 
 
+def are_compared(rows: Sequence[Row]) -> bool:
+    """Whether some row has a baseline beside itself."""
+    return any(row.base is not None and not row.is_baseline for row in rows)
+
+
+def timed_rows(rows: Sequence[Row]) -> list[Row]:
+    """What has latencies: of rows about whole models their blocks, each against the block of that name in its baseline.
+
+    A model whose layers are all alike is one row, against the one block of its baseline.
+    """
+    return [timed for row in rows for timed in (_blocks(row) if row.part == "model" else ()) or (row,)]
+
+
+def are_uneven(rows: Sequence[Row]) -> bool:
+    """Whether some row about a whole model has several blocks: no one latency is that of its layer."""
+    return any(row.part == "model" and len(row.block_costs) > 1 for row in rows)
+
+
+def _blocks(row: Row) -> list[Row]:
+    of_base = row.base.block_costs if row.base else []
+    alike = len(row.block_costs) == len(of_base) == 1
+    base = {cost["name"]: cost for cost in of_base}
+    found = []
+    for cost in row.block_costs:
+        beside = of_base[0] if alike else base.get(cost["name"])
+        partner = Row(row.base.combination, beside) if row.base and beside else None
+        found.append(Row(row.combination, cost, partner))
+    return found
+
+
 def _base_id(combination: Combination) -> str | None:
     base: str | None = combination["id"] if combination["baseline"] else combination["baseline_id"]
     return base

@@ -62,8 +62,8 @@ def share(value: int | None, whole: int | None) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """(1, "row") -> "1 row"; (1200, "row") -> "1,200 rows"."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+    """(1, "row") -> "1 row"; (1200, "row") -> "1,200 rows"; (2, "process") -> "2 processes"."""
+    return f"{count:,} {word}{'' if count == 1 else 'es' if word.endswith('s') else 's'}"
 
 
 def printable(text: object) -> str:

@@ -5,8 +5,9 @@ from typing import Any
 
 from explorer.report.document import Document, workload_text
 from explorer.report.grid import HANG, GridColumn, grid, widest, wrap
-from explorer.report.timing import clean_rounds
-from explorer.report.units import NOTHING, four_digits, plural, printable
+from explorer.report.latency_notes import cautions, compilation
+from explorer.report.timing import clean_rounds, interval, milliseconds
+from explorer.report.units import NOTHING, plural, printable
 
 Entry = Mapping[str, Any]
 
@@ -16,7 +17,15 @@ LETTERS = "AB"
 def versus_text(document: Document, width: int) -> str:
     """Each workload with its times and verdicts; no line is longer than ``width`` cells."""
     sections = ["\n".join(_section(document, measured, width)) for measured in document["measurements"]]
-    return "\n\n".join([*sections, "\n".join(_surroundings(document, width))]) + "\n"
+    ends = [*_failures(document, width), *_surroundings(document, width)]
+    return "\n\n".join([*sections, "\n".join(ends)]) + "\n"
+
+
+def _failures(document: Document, width: int) -> Iterator[str]:
+    """What failed, in one process or in all: the reason of exit 1."""
+    for letter, row in zip(LETTERS, document["combinations"], strict=True):
+        if row["error"]:
+            yield from wrap(printable(f"failed: {letter}: {row['error']}"), width, HANG)
 
 
 def _section(document: Document, measured: Mapping[str, Any], width: int) -> Iterator[str]:
@@ -35,7 +44,7 @@ def _section(document: Document, measured: Mapping[str, Any], width: int) -> Ite
         )
     for control in measured["control_ratios"]:
         yield from wrap(f"A / A{_lane(control, measured['control_ratios'])}: {_ratio(control)}", width, HANG)
-    for line in dict.fromkeys(note for _, _, entry in lines for note in _notes(entry)):
+    for line in dict.fromkeys(_notes(document["combinations"], pairs)):
         yield from wrap(f"note: {printable(line)}", width, HANG)
 
 
@@ -56,8 +65,8 @@ def _table(lines: Sequence[tuple[str, str, Entry]], width: int) -> list[str]:
         "": names,
         "impl": [str(entry["impl"] or NOTHING) for entry in entries],
         "regime": [str(entry["regime"] or NOTHING) for entry in entries],
-        "median ms": [_milliseconds(entry["median_ms"]) for entry in entries],
-        "10th–90th percentile": [_interval(entry) for entry in entries],
+        "median ms": [milliseconds(entry) for entry in entries],
+        "10th–90th percentile": [interval(entry) for entry in entries],
         "clean rounds": [str(clean_rounds(entry)) for entry in entries],
         "cache": [str(entry.get("cache") or NOTHING) for entry in entries],
     }
@@ -73,18 +82,9 @@ def _table(lines: Sequence[tuple[str, str, Entry]], width: int) -> list[str]:
     return [line.text for line in grid(found)]
 
 
-def _milliseconds(value: float | None) -> str:
-    return "failed" if value is None else four_digits(value)
-
-
-def _interval(entry: Entry) -> str:
-    low, high = entry["low_ms"], entry["high_ms"]
-    return NOTHING if low is None or high is None else f"{four_digits(low)}–{four_digits(high)}"
-
-
 def _lane(entry: Entry, among: Sequence[Entry]) -> str:
     """ " (compile, host)" where there are several."""
-    return f" ({entry['impl']}, {entry['regime']})" if len(among) > 1 else ""
+    return f" ({', '.join(filter(None, (entry['impl'], entry['regime'])))})" if len(among) > 1 else ""
 
 
 def _ratio(ratio: Mapping[str, Any] | None) -> str:
@@ -93,23 +93,15 @@ def _ratio(ratio: Mapping[str, Any] | None) -> str:
         return "not known"
     known = ratio["low"] is not None and ratio["high"] is not None
     interval = f" [{ratio['low']:.3f}, {ratio['high']:.3f}]" if known else ""
-    data = f"{_processes(ratio['processes'])}, {plural(ratio['rounds'], 'clean round')}"
+    data = f"{plural(ratio['processes'], 'process')}, {plural(ratio['rounds'], 'clean round')}"
     return f"{ratio['value']:.3f}{interval} over {data}"
 
 
-def _processes(count: int) -> str:
-    return f"{count} process" if count == 1 else f"{count} processes"
-
-
-def _notes(entry: Entry) -> Iterator[str]:
-    yield from entry.get("notes") or ()
-    yield from (entry[key] for key in ("sdpa_note", "compile_note") if entry.get(key))
-    if entry.get("host_bound"):
-        yield "host-bound: launching takes more than 1.2 times as long as the device needs"
-    if entry.get("compile_s") is not None:
-        yield f"compiled in {entry['compile_s']:.1f} s, {plural(entry['recompiles'], 'recompile')} afterwards"
-    if entry["median_ms"] is None and entry["reason"]:
-        yield entry["reason"]
+def _notes(rows: Sequence[Mapping[str, Any]], entries: Sequence[Sequence[Entry]]) -> Iterator[str]:
+    for row, found in zip(rows, entries, strict=True):
+        for entry in found:
+            yield from cautions(entry, row["error"])
+            yield from filter(None, [compilation(entry)])
 
 
 def _watched(track: Mapping[str, Any], process: Mapping[str, Any]) -> Sequence[str | None]:

@@ -17,6 +17,9 @@ AXIS = "blueprint"
 MOST_BESIDE = 6
 """Rows that are compared with the first one, field by field; more are a table of numbers."""
 
+SESSIONS = "measured in different sessions: not compared"
+_BESIDE_OTHERS = ("verdict", "ratio", "rank")
+
 Document = Mapping[str, Any]
 
 
@@ -31,7 +34,11 @@ def compare(blueprints: Sequence[Blueprint], on_progress: OnProgress) -> Iterato
 
 
 def join(documents: Sequence[Document]) -> Result:
-    """One document with the rows of all, told by the names of their blueprints; of a few the first is the baseline."""
+    """One document with the rows of all, told by the names of their blueprints; of a few the first is the baseline.
+
+    Times stay, what each run said of them beside its own baseline goes: sessions are not compared. `runs` holds the
+    environment and the measurements of each, `environment` what is the same in all.
+    """
     names = _told_apart([document["blueprint"]["name"] for document in documents])
     rows = [row for name, document in zip(names, documents, strict=True) for row in _rows(name, document)]
     for index, row in enumerate(rows):
@@ -47,7 +54,8 @@ def join(documents: Sequence[Document]) -> Result:
         {
             "schema": 1,
             "blueprint": {"name": "comparison", "path": None, "digest": None},
-            "environment": documents[0]["environment"],
+            "environment": _common([document["environment"] for document in documents]),
+            "runs": [_session(name, document) for name, document in zip(names, documents, strict=True)],
             "axes": axes,
             "counts": _sums([document["counts"] for document in documents]),
             "differences": _differences(rows) if few else [],
@@ -92,7 +100,34 @@ def _told_apart(names: Sequence[str]) -> list[str]:
 def _rows(name: str, document: Document) -> Iterator[dict[str, Any]]:
     for row in document["combinations"]:
         label = f"{name}, {row['label']}" if document["axes"] else name
-        yield {**row, "label": label, "choices": {AXIS: name, **row["choices"]}}
+        costs = [_cost(name, cost) for cost in row["costs"]]
+        yield {**row, "label": label, "choices": {AXIS: name, **row["choices"]}, "costs": costs}
+
+
+def _cost(name: str, cost: Mapping[str, Any]) -> dict[str, Any]:
+    entries = [_alone(name, entry) for entry in cost["latencies"]]
+    return {**cost, "latencies": entries, "latency": entries[0] if entries else None}
+
+
+def _alone(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A measured entry without what was said of it beside others of its session."""
+    if entry["source"] != "measured":
+        return dict(entry)
+    told = {key: None for key in _BESIDE_OTHERS if key in entry}
+    reason = entry["reason"] if entry["median_ms"] is None else SESSIONS
+    return {**entry, **told, "reason": reason, "session": name}
+
+
+def _session(name: str, document: Document) -> dict[str, Any]:
+    """What a run says of where it was measured, and all that its times follow from; rows by their ids in that run."""
+    measurements = {"measurements": document["measurements"]} if "measurements" in document else {}
+    return {"name": name, "environment": document["environment"], **measurements}
+
+
+def _common(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all say, with the same value."""
+    first, *others = environments
+    return {key: value for key, value in first.items() if all(key in one and one[key] == value for one in others)}
 
 
 def _sums(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:

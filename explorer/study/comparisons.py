@@ -45,13 +45,13 @@ def comparisons(rows: Iterable[Row]) -> list[Comparison]:
     for row in rows:
         for cost in row["costs"]:
             workload = Workload(**cost["workload"])
-            if cost["scope"] == "block" and _runs(cost["name"], workload):
+            if cost["scope"] == "block" and runs(cost["name"], workload):
                 found.setdefault((workload, cost["name"]), []).append((row, cost))
     return [Comparison(block, workload, tuple(places)) for (workload, block), places in found.items()]
 
 
-def _runs(block: str, workload: Workload) -> bool:
-    """An encoder whose output is cached does not run: there is nothing to time."""
+def runs(block: str, workload: Workload) -> bool:
+    """Whether there is anything to time: an encoder whose output is cached does not run."""
     return not (block.startswith(_ENCODER) and workload.source_is_cached)
 
 

@@ -30,8 +30,13 @@ COUNTS = (
     "kernels",
 )
 MEMORY = ("weights", "gradients", "optimizer", "activations", "peak", "inference_peak")
-LATENCY = ("source", "device", "impl", "regime", "median_ms", "low_ms", "high_ms", "first_call_ms", "rounds", "verdict")
-
+LATENCY = (
+    *("source", "device", "impl", "regime", "median_ms", "low_ms", "high_ms", "first_call_ms", "rounds", "verdict"),
+    *("reason", "of", "error", "validated", "basis"),
+)
+"""Of the first of a cost's latencies; ENTRIES says how many there are, all of which stand in the JSON only."""
+RATIO = {"ratio": "value", "ratio_low": "low", "ratio_high": "high"}
+ENTRIES = "entries"
 
 _LINE = (*WORKLOAD, *PART, *COUNTS, *(f"memory_{key}" for key in MEMORY), "incomplete")
 
@@ -39,7 +44,7 @@ _LINE = (*WORKLOAD, *PART, *COUNTS, *(f"memory_{key}" for key in MEMORY), "incom
 def columns(document: Document) -> list[str]:
     """The names of the columns. An axis is ``choices.PATH``, since its name may be that of another column."""
     choices = [f"choices.{axis}" for axis in document["axes"]]
-    timing = [f"latency_{key}" for key in LATENCY]
+    timing = [f"latency_{key}" for key in (*LATENCY, *RATIO, ENTRIES)]
     return [*IDENTITY, *choices, *STATE, *_LINE, *timing]
 
 
@@ -52,6 +57,12 @@ def rows(document: Document) -> Iterator[list[Any]]:
             yield [*head, *_cost(combination, cost)]
         if not combination["costs"]:
             yield head + [None] * (len(columns(document)) - len(head))
+
+
+def entries_left_out(document: Document) -> int:
+    """How many latencies the rows do not show: all but the first of each cost."""
+    costs = (cost for combination in document["combinations"] for cost in combination["costs"])
+    return sum(max(len(cost["latencies"]) - 1, 0) for cost in costs)
 
 
 def lines_of(combination: Combination) -> Iterator[dict[str, Any]]:
@@ -68,6 +79,7 @@ def _head(combination: Combination, axes: list[str]) -> list[Any]:
 
 def _cost(combination: Combination, cost: Cost) -> list[Any]:
     params, latency = combination["params"], cost["latency"] or {}
+    ratio = latency.get("ratio") or {}
     model = cost["scope"] == "model" or params["model"] is None
     whole = [params["active"], params["shared"]] if model else [None, None]
     return [
@@ -81,6 +93,8 @@ def _cost(combination: Combination, cost: Cost) -> list[Any]:
         *((cost["memory"] or {}).get(key) for key in MEMORY),
         "; ".join(cost["incomplete"]),
         *(latency.get(key) for key in LATENCY),
+        *(ratio.get(key) for key in RATIO.values()),
+        len(cost["latencies"]),
     ]
 
 

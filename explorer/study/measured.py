@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from explorer.errors import MeasureError
@@ -13,6 +13,7 @@ from explorer.latency.facts import EAGER
 from explorer.latency.ratio import Ratio
 from explorer.latency.raw import Failed, Lane, Process, clean_times
 from explorer.latency.recipe import CLONE
+from explorer.latency.temperature import COLD
 from explorer.latency.timing import timing
 from explorer.latency.verdict import Verdict
 
@@ -44,11 +45,20 @@ class Measured:
 
     def reason(self, candidate: str) -> str | None:
         """Why nothing was measured of a candidate, in all processes or in one; None where all of them have it."""
-        lost = [one for one in self._failed if one.candidate == candidate and one.impl is None]
+        lost = [one for one in self.failed if one.candidate == candidate and one.impl is None]
         if not lost and any(lane.candidate == candidate for lane in self._lanes):
             return None
-        reasons = dict.fromkeys(one.reason for one in lost or self._failed if one.candidate == candidate)
+        reasons = dict.fromkeys(one.reason for one in lost or self.failed if one.candidate == candidate)
         return "; ".join(reasons) or "it was not measured"
+
+    def failure(self, candidate: str, impl: str | None, regime: str | None) -> str | None:
+        """What is said of a candidate that has no times in an implementation and regime (None: in any)."""
+        own = [one for one in self.failed if one.candidate == candidate]
+        if impl is not None:
+            own = [one for one in own if one.impl in (None, impl)]
+        if regime is not None:
+            own = [one for one in own if one.regime in (None, regime)]
+        return "; ".join(dict.fromkeys(one.reason for one in own)) or None
 
     def to_dict(self) -> dict[str, Any]:
         """All that a verdict follows from, as JSON."""
@@ -75,7 +85,8 @@ class Measured:
         return list(dict.fromkeys(track.lane for process in self.processes for track in process.tracks))
 
     @cached_property
-    def _failed(self) -> list[Failed]:
+    def failed(self) -> list[Failed]:
+        """What has no times, of all processes."""
         alone = [one for one in self.found if isinstance(one, Failed)]
         return [*alone, *(one for process in self.processes for one in process.failed)]
 
@@ -100,13 +111,23 @@ class Measured:
 
     @cached_property
     def _ranks(self) -> dict[Lane, int]:
-        """Among the rows that share an implementation and a regime, of those that have a clean round."""
-        rows = [lane for lane in self._lanes if lane.candidate in self.baselines]
-        own = [lane for lane in rows if clean_times(self.processes, lane)]
-        alike: dict[tuple[str, str], list[Lane]] = {}
-        for lane in own:
-            alike.setdefault((lane.impl, lane.regime), []).append(lane)
-        return {lane: rank for lanes in alike.values() for lane, rank in ranked(self.processes, lanes).items()}
+        """Among the rows that share an implementation and a regime, of those whose times may be held against others'.
+
+        None are ranked where a baseline differs from itself, or cannot be held against itself.
+        """
+        found: dict[Lane, int] = {}
+        for impl, regime in dict.fromkeys((lane.impl, lane.regime) for lane in self._lanes):
+            rows = [lane for lane in map(partial(Lane, impl=impl, regime=regime), self.baselines) if self._counts(lane)]
+            bases = dict.fromkeys(base for base in self.baselines.values() if base is not None)
+            controls = [self._control(Lane(base, impl, regime)) for base in bases]
+            found |= ranked(self.processes, rows, controls=controls)
+        return found
+
+    def _counts(self, lane: Lane) -> bool:
+        """Whether a row takes part in the ranking: it was timed, was left alone, and computes what it should."""
+        told = self._verdicts.get(lane)
+        contended = told is not None and told.word == "contended"
+        return bool(clean_times(self.processes, lane)) and not contended and self._closed(lane) is None
 
     def _base_of(self, lane: Lane) -> str | None:
         return self.baselines.get(lane.candidate)
@@ -119,32 +140,38 @@ class Measured:
             return {**untimed(str(error), lane.impl, lane.regime), **facts}
         return {
             **times.to_dict(),
-            **self._verdict(lane, facts),
-            "against_eager": self._against_eager(lane, facts),
+            **self._verdict(lane),
+            "against_eager": self._against_eager(lane),
             "rank": self._ranks.get(lane),
             "host_bound": None,
             **facts,
         }
 
-    def _verdict(self, lane: Lane, facts: Mapping[str, Any]) -> dict[str, Any]:
+    def _verdict(self, lane: Lane) -> dict[str, Any]:
         """The verdict against the baseline; where the two do not compute the same, why there is none."""
         told, base = self._verdicts.get(lane), self._base_of(lane)
         if told is None or base is None:
             return {"verdict": None, "reason": None, "ratio": None}
-        own = Lane(base, lane.impl, lane.regime)
-        gates = (facts.get("gate"), facts.get("parity"), self._facts(own).get("parity"))
-        closed = next((reason for gate in gates if (reason := _closed(gate))), None)
-        if closed is None and self._control(own) is None and told.word != "contended":
+        closed = self._closed(lane)
+        if closed is None and self._control(_beside(lane, base)) is None and told.word != "contended":
             closed = self.reason(f"{base}{CLONE}") or "too few clean rounds"
             closed = f"the baseline cannot be held against itself: {closed}"
         if closed is not None:
             return {"verdict": "unclear", "reason": closed, "ratio": None}
         return {"verdict": told.word, "reason": told.reason, "ratio": told.ratio and self._ratio(told.ratio, lane)}
 
-    def _against_eager(self, lane: Lane, facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _closed(self, lane: Lane) -> str | None:
+        """Why the time of a row says nothing beside others': it, or its baseline, does not compute what it should."""
+        base, own = self._base_of(lane), self._facts(lane)
+        gates = [_closed(own, "gate"), _closed(own, "parity")]
+        if base is not None:
+            gates.append(_closed(self._facts(_beside(lane, base)), "parity"))
+        return next((reason for reason in gates if reason is not None), None)
+
+    def _against_eager(self, lane: Lane) -> dict[str, Any] | None:
         """The ratio to the same candidate in eager mode, where both compute the same."""
         eager = Lane(lane.candidate, EAGER, lane.regime)
-        if lane == eager or eager not in self._lanes or _closed(facts.get("parity")):
+        if lane == eager or eager not in self._lanes or _closed(self._facts(lane), "parity"):
             return None
         ratio = ratio_of(self.processes, eager, lane)
         return None if ratio is None else _shown(ratio)
@@ -164,7 +191,7 @@ class Measured:
         """One entry for each implementation or regime that failed in every process, and for a candidate that did."""
         timed = {lane for lane in self._lanes if lane.candidate == candidate}
         told: set[tuple[str | None, str | None]] = set()
-        for one in self._failed:
+        for one in self.failed:
             lanes = [lane for lane in timed if one.impl in (None, lane.impl) and one.regime in (None, lane.regime)]
             if one.candidate == candidate and not lanes and (one.impl, one.regime) not in told:
                 told.add((one.impl, one.regime))
@@ -177,9 +204,19 @@ def untimed(reason: str, impl: str | None = None, regime: str | None = None, dev
     return {"source": "measured", "device": device, "impl": impl, "regime": regime, **nothing, "reason": reason}
 
 
-def _closed(gate: Mapping[str, Any] | None) -> str | None:
-    """Why a gate lets no comparison through; None where it does, or where there is no gate."""
-    return None if gate is None or gate["ok"] else str(gate["reason"])
+def _closed(facts: Mapping[str, Any], gate: str) -> str | None:
+    """Why a gate among the facts lets no comparison through; None where it does, or where there is no such gate."""
+    if gate not in facts:
+        return None
+    found = facts[gate]
+    if found is None:  # nobody knows whether they agree
+        return str(facts.get(f"{gate}_note") or "not compared")
+    return None if found["ok"] else str(found["reason"])
+
+
+def _beside(lane: Lane, candidate: str) -> Lane:
+    """The same implementation and regime of another candidate."""
+    return replace(lane, candidate=candidate)
 
 
 def _shown(ratio: Ratio) -> dict[str, Any]:
@@ -192,9 +229,13 @@ def _alike(lane: Lane, other: Lane) -> bool:
 
 
 def _flag_host_bound(entries: Iterable[Entry]) -> None:
-    """On a device with a queue: whether calls follow each other more slowly than the device could run them."""
+    """On a device with a queue: whether calls follow each other more slowly than the device could run them.
+
+    Not told of a cold cache: while the device overwrites it, the host launches ahead, and nothing waits for launching.
+    """
     by_lane = {(entry["impl"], entry["regime"]): entry for entry in entries}
     for (impl, regime), entry in by_lane.items():
         device = by_lane.get((impl, "device"))
-        if regime == "throughput" and device and entry["median_ms"] and device["median_ms"]:
+        told = regime == "throughput" and entry.get("cache") != COLD
+        if told and device and entry["median_ms"] and device["median_ms"]:
             entry["host_bound"] = entry["median_ms"] / device["median_ms"] > HOST_BOUND

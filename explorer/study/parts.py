@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -18,6 +18,9 @@ from explorer.registry.registry import Registry
 from explorer.study.auditing import spread
 from explorer.study.comparisons import Comparison
 from explorer.study.measured import Entry, Measured, untimed
+
+Way = tuple[str, str]
+"""An implementation and a regime."""
 
 CHECKED = 4
 """Rows whose whole block is measured beside the pieces, to see how far the sums are off."""
@@ -68,37 +71,65 @@ class Summed:
     parts: Parts
     measured: Measured
 
-    def entry(self, row: str) -> list[Entry]:
-        """An entry for each implementation and regime in which all pieces of the row were timed.
+    def entries(self, row: str) -> list[Entry]:
+        """An entry for each implementation and regime: the sums that there are, then why there is none in others.
 
-        error: how far sums are from whole blocks at most, as a share.
+        error: how far sums in that implementation and regime are from whole blocks at most, as a share.
         """
-        error = max((abs(error) for error in self.errors), default=None)
-        sums = [{**entry, "error": error} for entry in self._sums(row)]
-        return sums or [{**untimed(self._missing(self.parts.of_row[row])), "of": "parts"}]
+        sums = {way: self._sum(self.parts.of_row[row], *way) for way in self._ways}
+        told = [{**entry, "error": self._largest_error(way)} for way, entry in sums.items() if entry is not None]
+        lost = [self._untimed(row, *way) for way, entry in sums.items() if entry is None]
+        lost += [self._untimed(row, impl, None) for impl in self._never_ran]
+        return [*told, *lost] or [self._untimed(row, None, None)]
 
     @cached_property
-    def errors(self) -> list[float]:
-        """(sum - whole) / whole of each whole block, implementation and regime."""
-        found = []
+    def errors(self) -> dict[Way, dict[str, float]]:
+        """By implementation and regime, for each row whose whole block was timed: (sum - whole) / whole."""
+        found: dict[Way, dict[str, float]] = {}
         for row, _ in self.parts.checked.places:
-            for entry in self._sums(row["id"]):
-                whole = self._timings.get(Lane(row["id"], entry["impl"], entry["regime"]))
-                if whole is not None:
-                    found.append(entry["median_ms"] / whole.median_ms - 1)
+            for way in self._ways:
+                entry = self._sum(self.parts.of_row[row["id"]], *way)
+                whole = self._timings.get(Lane(row["id"], *way))
+                if entry is not None and whole is not None:
+                    found.setdefault(way, {})[row["id"]] = entry["median_ms"] / whole.median_ms - 1
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """How many pieces there are, and how far their sums are from the whole blocks that were measured."""
-        distances = [abs(error) for error in self.errors]
+        """How many pieces there are, and how far their sums are from the whole blocks that were measured.
+
+        checked: rows with such an error. lanes: the same for each implementation and regime.
+        """
+        errors = [error for found in self.errors.values() for error in found.values()]
         return {
             "block": self.parts.comparison.block,
-            "pieces": len({key for keys in self.parts.of_row.values() for key in keys}),
-            "checked": len(self.parts.checked.places),
-            "median_error": median(distances) if distances else None,
-            "largest_error": max(distances, default=None),
-            "errors": self.errors,
+            "pieces": len(self._pieces),
+            "checked": len({row for found in self.errors.values() for row in found}),
+            **_summary(errors),
+            "errors": errors,
+            "lanes": [
+                {"impl": impl, "regime": regime, "checked": len(found), **_summary(found.values())}
+                for (impl, regime), found in self.errors.items()
+            ],
         }
+
+    def _largest_error(self, way: Way) -> float | None:
+        return _summary(self.errors.get(way, {}).values())["largest_error"]
+
+    @cached_property
+    def _pieces(self) -> set[str]:
+        return {key for keys in self.parts.of_row.values() for key in keys}
+
+    @cached_property
+    def _ways(self) -> list[Way]:
+        """Implementations and regimes in which a piece was timed."""
+        timed = (lane for lane in self._timings if lane.candidate in self._pieces)
+        return list(dict.fromkeys((lane.impl, lane.regime) for lane in timed))
+
+    @cached_property
+    def _never_ran(self) -> list[str]:
+        """Implementations that pieces failed in, and none was timed in."""
+        failed = dict.fromkeys(one.impl for one in self.measured.failed if one.candidate in self._pieces)
+        return [impl for impl in failed if impl is not None and impl not in dict(self._ways)]
 
     @cached_property
     def _timings(self) -> dict[Lane, Timing]:
@@ -109,12 +140,6 @@ class Summed:
             except MeasureError:
                 continue  # no valid sample: `Measured` says so of whole blocks, `_missing` of pieces
         return found
-
-    def _sums(self, row: str) -> list[Entry]:
-        keys = self.parts.of_row[row]
-        ways = dict.fromkeys((lane.impl, lane.regime) for lane in self._timings if lane.candidate in keys)
-        sums = (self._sum(keys, *way) for way in ways)
-        return [entry for entry in sums if entry is not None]
 
     def _sum(self, keys: Sequence[str], impl: str, regime: str) -> Entry | None:
         times = [self._timings.get(Lane(key, impl, regime)) for key in keys]
@@ -134,11 +159,17 @@ class Summed:
             "reason": None,
         }
 
-    def _missing(self, keys: Sequence[str]) -> str:
+    def _untimed(self, row: str, impl: str | None, regime: str | None) -> Entry:
         """Which pieces were not timed, and why."""
-        reasons = {key: self.measured.reason(key) for key in keys}
-        told = [f"{key}: {reason}" for key, reason in reasons.items() if reason]
-        return "; ".join(told) or "its pieces were not timed in one implementation and regime"
+        timed = {lane.candidate for lane in self._timings if (lane.impl, lane.regime) == (impl, regime)}
+        missing = {key: self.measured.failure(key, impl, regime) for key in self.parts.of_row[row] if key not in timed}
+        told = "; ".join(f"{key}: {reason}" for key, reason in missing.items() if reason)
+        return {**untimed(told or f"not timed: {', '.join(missing)}", impl, regime), "of": "parts"}
+
+
+def _summary(errors: Collection[float]) -> dict[str, float | None]:
+    distances = list(map(abs, errors))
+    return {"median_error": median(distances) if distances else None, "largest_error": max(distances, default=None)}
 
 
 def _lanes(processes: Iterable[Process]) -> list[Lane]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -11,12 +12,16 @@ from explorer.blueprint.workload import Workload
 from explorer.cost.ledger.rows import Row as LedgerRow
 from explorer.errors import MeasureError, UsageError
 from explorer.latency.device import device_name, resolve_device
+from explorer.latency.piece_key import piece_key, pieces_of
+from explorer.latency.temperature import COLD_WEIGHTS, WARM
 from explorer.prediction.calibration import stale
 from explorer.prediction.hardware_table import HardwareTable, hardware_table
 from explorer.prediction.predict import Target, predict
+from explorer.prediction.prediction import Prediction
 from explorer.prediction.rows import rows_of
 from explorer.prediction.store import stored
 from explorer.registry.registry import CostRule, Registry
+from explorer.study.result import MANY
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -58,6 +63,15 @@ def stale_notes(found: Mapping[str, Target]) -> list[str]:
     return [note for note in notes if note]
 
 
+def refuse_unshown(rows: int) -> None:
+    """Raises: UsageError for more rows than are written as objects: a table of costs has no latencies."""
+    if rows > MANY:
+        raise UsageError(
+            f"a prediction traces the blocks of each row, and these are {rows:,}; it takes {MANY:,} rows at most: give "
+            "an axis fewer values (--axis PATH=A,B) or write one (--axis PATH=A)"
+        )
+
+
 def predict_rows(
     rows: Sequence[dict[str, Any]],
     plans: Mapping[str, ModelPlan],
@@ -75,7 +89,7 @@ def predict_rows(
         for cost in row["costs"]:
             if cost["scope"] == "block" and row["id"] in plans:
                 calls = _traced(traced, plans[row["id"]], cost, rules)
-                _append(cost, [_entry(calls, cost, target, name) for name, target in found.items()])
+                _append(cost, [_predicted(calls, cost, target).entry() for target in found.values()])
     on_progress("predicting", len(rows), len(rows))
 
 
@@ -83,21 +97,31 @@ def _traced(
     seen: dict[Any, list[LedgerRow] | str], plan: ModelPlan, cost: dict[str, Any], rules: Mapping[str, CostRule]
 ) -> list[LedgerRow] | str:
     """The operator calls of a block, or why they cannot be had."""
-    workload = Workload(**cost["workload"])
-    key = id(plan), cost["name"], workload
+    block, workload = cost["name"], Workload(**cost["workload"])
+    pieces = (piece_key(plan, block, piece, workload) for piece in pieces_of(plan, block))
+    key = block, workload, *pieces
     if key not in seen:
         try:
-            seen[key] = rows_of(plan, cost["name"], workload, rules)
+            seen[key] = rows_of(plan, block, workload, rules)
         except MeasureError as error:
             seen[key] = str(error)
     return seen[key]
 
 
-def _entry(calls: list[LedgerRow] | str, cost: dict[str, Any], target: Target, name: str) -> dict[str, Any]:
+def _predicted(calls: list[LedgerRow] | str, cost: dict[str, Any], target: Target) -> Prediction:
+    workload = Workload(**cost["workload"])
     if isinstance(calls, str):
-        nothing = dict.fromkeys(("impl", "regime", "median_ms", "low_ms", "high_ms"))
-        return {"source": "predicted", "device": name, **nothing, "reason": calls}
-    return predict(calls, Workload(**cost["workload"]), target).entry()
+        return replace(predict((), workload, target), reason=calls)
+    return predict(calls, workload, target, copies=_copies(cost, target))
+
+
+def _copies(cost: dict[str, Any], target: Target) -> int | None:
+    """Of the weights, as measured on the same device, so that both say how long the same takes; None: not known."""
+    for entry in cost["latencies"]:
+        if entry["device"] == target.name and entry.get("cache") in (WARM, COLD_WEIGHTS):
+            copies: int | None = 1 if entry["cache"] == WARM else entry.get("copies")
+            return copies
+    return None
 
 
 def _append(cost: dict[str, Any], entries: list[dict[str, Any]]) -> None:

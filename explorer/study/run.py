@@ -17,15 +17,17 @@ from explorer.blueprint.combinations import DEFAULT_LIMIT, Combinations
 from explorer.blueprint.load import load
 from explorer.cost.counting import Workbench
 from explorer.cost.parts.observation import Observations
-from explorer.errors import UsageError
+from explorer.errors import MeasureError, UsageError
 from explorer.latency.store import Store
-from explorer.registry.registry import CostRule
+from explorer.registry.registry import CostRule, Registry
 from explorer.study.auditing import DEFAULT_ROWS, Audited, audited, spread
+from explorer.study.comparisons import comparisons
 from explorer.study.crosschecking import crosschecked, refuse_many
 from explorer.study.large import Table
-from explorer.study.measuring import ALL, Measuring, measure_rows
+from explorer.study.measured import untimed
+from explorer.study.measuring import ALL, Measuring, chosen_rows, measure_rows, measured_on
 from explorer.study.one_by_one import OneByOne, count_one_by_one
-from explorer.study.predicting import predict_rows, stale_notes, targets
+from explorer.study.predicting import predict_rows, refuse_unshown, stale_notes, targets
 from explorer.study.result import MANY, Result
 from explorer.study.swept import Swept, sweep_rows
 
@@ -43,7 +45,7 @@ def run(
     device: str | None = None,
     impls: Sequence[str] = ("eager",),
     cache: str = "auto",
-    store: Path | None = None,
+    store: Store | Path | None = None,
     hardware: Sequence[str] = (),
     limit: int = DEFAULT_LIMIT,
     audit: int | None = None,
@@ -57,19 +59,20 @@ def run(
     measure: False, True for all rows, or which: ``all``, ``parts``, ``pareto`` or a number (see ``Measuring``). effort:
     ``quick``, ``default`` or ``publish``. device: where to measure; None: CUDA where there is one, else the CPU. impls:
     ``eager``, ``compile``. cache: ``auto``, ``warm``, ``rotate``, ``flush``. store: a file that keeps what is measured;
-    a run that is repeated with it takes up where it stopped.
+    a run that is repeated with it takes up where it stopped. Where measuring ends early, the rows that it did not reach
+    have the reason as ``error``.
     hardware: names of devices that latency is predicted for; ``local``: this one, as ``explorer calibrate`` found it.
     limit: most combinations. audit: rows that are traced as a whole and must show the numbers that were summed; None: a
     few, for some seconds. crosscheck: also run other counters on each block, seconds for each row. default_tokens: of a
     workload that writes none; None: as many as every row can take. on_progress: called with what is being done, how
     many of it are, and of how many.
 
-    Raises: UsageError (limit, audit, rows to cross-check, what belongs to measuring), BlueprintError or RefusedError
-    where no combination is left.
+    Raises: UsageError (limit, audit, rows to cross-check or to predict, what belongs to measuring), BlueprintError or
+    RefusedError where no combination is left.
     """
     progress = on_progress or (lambda stage, done, total: None)
     # What is wrong with the options is told before the work, and without measuring too.
-    kept = None if store is None else Store(store)
+    kept = Store(store) if isinstance(store, Path) else store
     measuring = Measuring(ALL if measure is True else str(measure), effort, device, tuple(impls), cache, kept)
     replace(measuring, rows=measuring.rows if measure else ALL).check()
     if audit is not None and audit < 0:
@@ -80,6 +83,8 @@ def run(
     combinations = blueprint.combinations(limit)
     if crosscheck:
         refuse_many(len(combinations.places))
+    if predicted and not measure:
+        refuse_unshown(len(combinations.places))
     rules = blueprint.registry.cost_rules
     count = partial(_count, blueprint, combinations, default_tokens, progress, one_by_one=bool(measure))
     counted, confirmed = _confirmed(count, rules, audit, progress)
@@ -93,7 +98,7 @@ def run(
     if crosscheck:
         _crosscheck(rows, counted, rules, progress)
     if measure:
-        told = measure_rows(rows, measuring, blueprint.registry, progress)
+        told = _measure(rows, measuring, blueprint.registry, progress)
         document["environment"] |= told["environment"]
         document["measurements"] = told["measurements"]
     if predicted:
@@ -101,6 +106,22 @@ def run(
         predict_rows(rows, plans, predicted, rules, progress)
         document["prediction_notes"] = stale_notes(predicted)
     return Result(document, rows)
+
+
+def _measure(
+    rows: Sequence[dict[str, Any]], measuring: Measuring, registry: Registry, progress: OnProgress
+) -> dict[str, Any]:
+    """As `measure_rows`; where that ends early, what was counted and measured until then stays, without raw times."""
+    try:
+        return measure_rows(rows, measuring, registry, progress)
+    except MeasureError as error:
+        chosen = chosen_rows([row for row in rows if row["skipped"] is None], measuring.rows)
+        for row, cost in (place for one in comparisons(chosen) for place in one.places):
+            if not cost["latencies"]:
+                cost["latencies"] = [untimed(str(error))]
+                cost["latency"] = cost["latencies"][0]
+                row["error"] = row["error"] or f"{cost['name']}: {error}"
+        return {"environment": measured_on(measuring.device), "measurements": []}
 
 
 def _confirmed(

@@ -37,7 +37,8 @@ class Sitting:
         """Measure one comparison, note the entries with its rows, and return all that they follow from."""
         measured, job = self._measure(comparison, comparison.recipes)
         for row, cost in comparison.places:
-            self._note(row, cost, measured.entries(row["id"]), measured.reason(row["id"]))
+            found = possible(measured.entries(row["id"]), cost, self.table)
+            _note(row, cost, found, _lost(found, measured.reason(row["id"])))
         about = {"block": comparison.block, "workload": comparison.workload.to_dict(), "job": job}
         return about | measured.to_dict()
 
@@ -48,9 +49,12 @@ class Sitting:
         summed = Summed(parts, measured)
         checked = {row["id"] for row, _ in whole.places}
         for row, cost in comparison.places:
-            sums = summed.entry(row["id"])
-            missing = sums[0]["reason"] if sums[0]["median_ms"] is None else None
-            self._note(row, cost, [*sums, *(measured.entries(row["id"]) if row["id"] in checked else [])], missing)
+            sums = [{**entry, "of": "parts"} for entry in possible(summed.entries(row["id"]), cost, self.table)]
+            lost, wholes = _lost(sums), []
+            if row["id"] in checked:
+                wholes = possible(measured.entries(row["id"]), cost, self.table)
+                lost += [f"as a whole: {reason}" for reason in _lost(wholes, measured.reason(row["id"]))]
+            _note(row, cost, [*sums, *wholes], lost)
         about = {"block": comparison.block, "workload": comparison.workload.to_dict(), "job": job}
         return about | {"parts": summed.to_dict()} | measured.to_dict()
 
@@ -71,10 +75,23 @@ class Sitting:
         found = list(measure_job(job, store=self.store, on_progress=told))
         return Measured(found, comparison.baselines), job.digest
 
-    def _note(self, row: Row, cost: Cost, entries: Sequence[Entry], reason: str | None) -> None:
-        found = possible(entries, cost, self.table) or [untimed(reason or "it was not measured")]
-        cost["latencies"], cost["latency"] = found, found[0]
-        if all(entry["median_ms"] is None for entry in found):
-            reason = reason or found[0]["reason"]
-        if reason and not row["error"]:
-            row["error"] = f"{cost['name']}: {reason}"
+
+def _lost(entries: Sequence[Entry], reason: str | None = None) -> list[str]:
+    """What failed: the candidate, for this reason, or else each implementation that has no times in any regime."""
+    if reason is not None:
+        return [reason]
+    timed = {entry["impl"] for entry in entries if entry["median_ms"] is not None}
+    lost: dict[str | None, str] = {}
+    for entry in entries:
+        if entry["impl"] not in timed:
+            lost.setdefault(entry["impl"], entry["reason"])
+    return [f"{impl}: {why}" if impl and timed else why for impl, why in lost.items()]
+
+
+def _note(row: Row, cost: Cost, entries: Sequence[Entry], lost: Sequence[str]) -> None:
+    """Put entries to a cost, and to its row what failed, even where something else has times."""
+    found = entries or [untimed("; ".join(lost) or "it was not measured")]
+    cost["latencies"], cost["latency"] = found, found[0]
+    for text in (f"{cost['name']}: {reason}" for reason in lost):
+        if text not in (row["error"] or ""):
+            row["error"] = f"{row['error']}; {text}" if row["error"] else text

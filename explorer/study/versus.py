@@ -9,7 +9,7 @@ from explorer.blueprint.blueprint import Blueprint
 from explorer.blueprint.workload import Workload
 from explorer.errors import UsageError, did_you_mean
 from explorer.study.comparing import compare, join
-from explorer.study.comparisons import Comparison, Cost, Row
+from explorer.study.comparisons import Comparison, Cost, Row, runs
 from explorer.study.measuring import Measuring, measured_on
 from explorer.study.result import Result
 from explorer.study.sitting import OnProgress
@@ -21,7 +21,7 @@ def versus(
     """The result of both, with the latencies of a block of each: `other` is timed against `one`.
 
     block: its name, where a blueprint has several. Raises: UsageError for a blueprint that explores axes, for a block
-    that there is not, and as `Measuring.check`.
+    that there is not or that does not run, and as `Measuring.check`.
     """
     measuring.check()
     for blueprint in (one, other):
@@ -38,11 +38,20 @@ def versus(
     _same_workloads(rows)
     _known_block(rows, block)
     sitting = measuring.sitting(one.registry, other.registry, on_progress=on_progress)
-    pairs = zip(*(_costs(row, block) for row in rows), strict=True)
-    comparisons = [_comparison(rows, costs) for costs in pairs]
+    comparisons = [_comparison(rows, costs) for costs in _pairs(rows, block)]
     result.head["measurements"] = [sitting.fill(each) for each in comparisons]
     result.head["environment"] |= measured_on(measuring.device)
     return result
+
+
+def _pairs(rows: Sequence[Row], block: str | None) -> list[tuple[Cost, ...]]:
+    """For each workload the costs of the block of each row, where those run."""
+    every = list(zip(*(_costs(row, block) for row in rows), strict=True))
+    found = [costs for costs in every if all(runs(cost["name"], Workload(**cost["workload"])) for cost in costs)]
+    if not found:
+        name = " and ".join(dict.fromkeys(cost["name"] for cost in every[0]))
+        raise UsageError(f"{name} does not run on these workloads: what it made stands in a cache; take phase=prefill")
+    return found
 
 
 def _comparison(rows: Sequence[Row], costs: Sequence[Cost]) -> Comparison:
@@ -52,6 +61,13 @@ def _comparison(rows: Sequence[Row], costs: Sequence[Cost]) -> Comparison:
 
 def _same_workloads(rows: Sequence[Row]) -> None:
     one, other = (list(dict.fromkeys(Workload(**cost["workload"]) for cost in row["costs"])) for row in rows)
+    sourced = [any(workload.source is not None for workload in workloads) for workloads in (one, other)]
+    if sourced[0] != sourced[1]:
+        encoder, single = (rows[sourced.index(has)]["label"] for has in (True, False))
+        raise UsageError(
+            f"{encoder} has an encoder and {single} has none: no workload is the same for both, so their blocks are "
+            "not timed against each other; `explorer compare` sets their costs side by side"
+        )
     if one != other:
         texts = [", then ".join(workload.label for workload in workloads) for workloads in (one, other)]
         raise UsageError(

@@ -62,7 +62,14 @@ def compared(others: int, effort: str, seed: int, guard: Guard | None) -> Compar
         Candidate(CLONE.candidate, passes(PASSES)),
         Candidate(OTHER.candidate, passes(others)),
     ]
-    process = measure(candidates, device="cpu", effort=effort, seed=seed, guard=guard)
+    process = measure(
+        candidates,
+        device="cpu",
+        effort=effort,
+        seed=seed,
+        guard=guard,
+        baselines=dict.fromkeys((CLONE.candidate, OTHER.candidate), BASE.candidate),
+    )
     return compare([process], BASE, [OTHER], CLONE)
 
 

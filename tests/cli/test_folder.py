@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from explorer.cli import folder
-from explorer.cli.folder import measurements, opened, refuse_foreign, write
+from explorer.cli.folder import opened, refuse_foreign, write, write_result
 from explorer.errors import UsageError
 
 
@@ -42,23 +42,18 @@ def test_only_empty_folders_made_here_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_files_of_others_is_not_written_to(tmp_path: Path) -> None:
-    refuse_foreign(tmp_path, ["table.csv"], "options.yaml")
+    refuse_foreign(tmp_path)
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
-    refuse_foreign(tmp_path, ["table.csv"], "options.yaml")
+    refuse_foreign(tmp_path)
     (tmp_path / "table.csv").write_text("mine", encoding="utf-8")
     with pytest.raises(UsageError, match=r"table\.csv would be overwritten, and no run wrote it; name another folder"):
-        refuse_foreign(tmp_path, ["table.csv", "table.md"], "options.yaml")
+        refuse_foreign(tmp_path)
     (tmp_path / "options.yaml").write_text("", encoding="utf-8")
-    refuse_foreign(tmp_path, ["table.csv"], "options.yaml")
+    refuse_foreign(tmp_path)
 
 
-def test_measurements_of_an_interrupted_run_are_not_lost(tmp_path: Path) -> None:
-    assert measurements(None, False) is None
-    kept = measurements(tmp_path, False)
-    assert kept is not None
-    kept.write_text("{}\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"an interrupted run left measurements\.jsonl there: add --resume"):
-        measurements(tmp_path, False)
-    assert measurements(tmp_path, True) == kept
-    with pytest.raises(UsageError, match="--resume goes on in the folder of --out"):
-        measurements(None, True)
+def test_a_result_takes_the_place_of_another_kind_and_of_nothing_else(tmp_path: Path) -> None:
+    for name in ("result.json", "table.csv", "blueprint.yaml", "notes.txt"):
+        (tmp_path / name).write_text("before", encoding="utf-8")
+    write_result(tmp_path, {"result.json": "{}", "verdict.txt": "A"})
+    assert {path.name for path in tmp_path.iterdir()} == {"result.json", "verdict.txt", "blueprint.yaml", "notes.txt"}

@@ -51,8 +51,39 @@ def test_measure_on_the_cpu(explorer: Explorer, toy: Path) -> None:
     assert all(latency["source"] == "measured" and latency["median_ms"] > 0 for latency in latencies)
 
 
-def test_device_without_measure_is_noted(explorer: Explorer, toy: Path) -> None:
-    assert "matter only with --measure" in explorer("run", toy, "--device", "cpu").stderr
+DEVICE = "note: --device matters only with --measure or --hardware local\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--device", "cpu"], DEVICE),
+        (["--device", "cpu", "--hardware", "l4"], DEVICE),
+        (["--impl", "compile"], "note: --impl matters only with --measure\n"),
+        (
+            ["--effort", "publish", "--cache", "flush", "--resume", "--hardware", "l4"],
+            "note: --effort and --cache and --resume matter only with --measure\n",
+        ),
+        (["--hardware", "l4"], ""),
+    ],
+)
+def test_options_that_do_nothing_are_named(explorer: Explorer, toy: Path, options: list[str], told: str) -> None:
+    result = explorer("run", toy, *options)
+    assert (result.exit_code, result.stderr) == (0, told)
+
+
+def test_latency_is_predicted_beside_the_counts(explorer: Explorer, toy: Path) -> None:
+    result = explorer("run", toy, "--hardware", "h100-sxm,l4", "--format", "json")
+    block, _ = json.loads(result.stdout)["combinations"][0]["costs"]
+    assert [(one["source"], one["device"]) for one in block["latencies"]] == [
+        ("predicted", "h100-sxm"),
+        ("predicted", "l4"),
+    ]
+
+
+def test_csv_says_what_it_has_no_room_for(explorer: Explorer, toy: Path) -> None:
+    result = explorer("run", toy, "--hardware", "h100-sxm,l4", "--format", "csv")
+    assert result.stderr == "note: --format csv shows the first latency of each cost; 1 more stands in json\n"
 
 
 def test_out_writes_a_folder_that_runs_again(explorer: Explorer, study: Path, tmp_path: Path) -> None:
@@ -127,6 +158,11 @@ WRONG = [
     (["-p", "no_such_module"], "no_such_module"),
     (["--axis", "norm=rmsnorm,layernorm", "--axis", "bias=true,false", "--limit", "3"], "--limit"),
     (["--audit", "-1"], "--audit"),
+    (["--measure="], "--measure= is empty; it takes all, parts, pareto or a number of rows"),
+    (["--hardware", ","], "--hardware is empty; name a device at least, such as h100-sxm, or local"),
+    (["--hardware", ""], "--hardware is empty"),
+    (["--measure", "--impl", ","], "no impl is named"),
+    (["--axis", f"seed={','.join(map(str, range(1001)))}", "--hardware", "l4"], "these are 1,001; it takes 1,000 rows"),
     (["--axis", f"seed={','.join(map(str, range(201)))}", "--crosscheck"], "these are 201; it takes 200 at most"),
 ]
 

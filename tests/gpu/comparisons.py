@@ -3,15 +3,18 @@
     python -m tests.gpu.comparisons --out DIR [--sections tests,mha,...] [--device cuda] [--effort quick]
 
 Each section runs in a process of its own, so that no other one holds the device while it measures; it writes
-DIR/NAME.json when it is done, and is left out with a reason once the time is over. It needs torch,
-pyyaml, pluggy, pydantic, typer, rich, numpy and scipy; the section `transformers` also needs transformers. With
-`--device cpu` it runs on small sizes, to try the script itself.
+DIR/NAME.json when it is done, and is left out with a reason once the time is over. Run it in the repository itself;
+the package need not be installed. It needs torch, numpy, scipy, pyyaml, pluggy, pydantic, typer and rich. Two sections
+need more, and are skipped with a reason without it: `tests` pytest, `transformers` transformers. Compiling needs a C
+compiler, and nvidia-ml-py lets the guard see the device. All files go to DIR, a calibration too. With `--device cpu` it
+runs on small sizes, to try the script itself.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -19,23 +22,40 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import explorer
 from explorer.latency.device import environment
+from explorer.latency.failure import CaptureLost
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 480.0
+TEST_SECONDS = 200.0
+LOST_A_CAPTURE = 3
+"""How a section ends whose process lost its device in a capture: without graphs it may go on in another one."""
+MOST_DIFFERENCE = 1e-4
+"""Of the logits of a layer here and in transformers, both in float32."""
+# Without what the project's own options need: plugins of pytest, and hypothesis in the conftest of all tests.
+PYTEST = [
+    *(sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "--import-mode=importlib", "--strict-markers"),
+    *("-p", "no:cacheprovider", "--confcutdir=tests/gpu", "tests/gpu"),
+]
+
+
+class Skipped(Exception):
+    """A section that needs what is not there."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it runs: the device, how long each comparison may take, and by what sizes are divided."""
+    """Where it runs: the device, how long each comparison may take, by what sizes are divided, whether with graphs."""
 
     device: str
     effort: str
     smaller: int = 1
+    graphs: bool = True
 
     def study(self, document: Mapping[str, Any], **options: Any) -> dict[str, Any]:
         """A blueprint measured on the device."""
@@ -46,8 +66,8 @@ class Machine:
 
 def tests(at: Machine) -> dict[str, Any]:
     """The tests that need a GPU."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/gpu"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    _needs("pytest")
+    done = subprocess.run(PYTEST, cwd=ROOT, capture_output=True, text=True, timeout=TEST_SECONDS, check=False)
     output = (done.stdout + done.stderr)[-8000:]
     if done.returncode:
         raise AssertionError(output)
@@ -86,9 +106,15 @@ def decode(at: Machine) -> dict[str, Any]:
 
 
 def against_transformers(at: Machine) -> dict[str, Any]:
-    """A layer of Llama 3 8B here and in transformers, with equal weights, in the same rounds."""
+    """A layer of Llama 3 8B here and in transformers: with equal weights the same results, timed in the same rounds."""
+    _needs("transformers")
     from explorer.latency.measure import Candidate, measure
+    from explorer.latency.regimes import regimes_for
+    from explorer.study.measured import Measured
 
+    error = _difference(at)
+    if not error < MOST_DIFFERENCE:
+        raise AssertionError(f"not compared: logits in float32 differ by {error:.1e} (2-norm, as a share)")
     process = measure(
         [
             Candidate("ours", partial(_ours, at)),
@@ -97,11 +123,12 @@ def against_transformers(at: Machine) -> dict[str, Any]:
         ],
         device=at.device,
         effort=at.effort,
+        regimes=[regime for regime in regimes_for(at.device) if at.graphs or regime.name != "device"],
+        baselines={"ours": None, "theirs": "ours"},
     )
-    from explorer.study.measured import Measured
-
     measured = Measured([process], {"ours": None, "theirs": "ours"})
-    return {"entries": {key: measured.entries(key) for key in ("ours", "theirs")}, "raw": measured.to_dict()}
+    entries = {key: measured.entries(key) for key in ("ours", "theirs")}
+    return {"difference": error, "entries": entries, "raw": measured.to_dict()}
 
 
 def predicted(at: Machine) -> dict[str, Any]:
@@ -125,55 +152,87 @@ def predicted(at: Machine) -> dict[str, Any]:
 
 
 SECTIONS: Mapping[str, Callable[[Machine], dict[str, Any]]] = {
+    "tests": tests,
     "mha": mha,
     "norms": norms,
     "decode": decode,
     "transformers": against_transformers,
     "predicted": predicted,
-    "tests": tests,
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the sections one after the other; 1 where one failed or had no time."""
     options = _options(arguments)
-    at = Machine(options.device, options.effort, 1 if options.device.startswith("cuda") else 16)
+    at = Machine(options.device, options.effort, 1 if options.device.startswith("cuda") else 16, options.graphs)
     options.out.mkdir(parents=True, exist_ok=True)
     names = options.sections.split(",")
     if options.alone:
         return _alone(names[0], at, options.out / f"{names[0]}.json")
+    surroundings = _surroundings(options.out)
     began, failed = time.monotonic(), False
     for name in names:
         left = options.seconds - (time.monotonic() - began)
         if left <= 0:
             print(f"{name}: left out, {options.seconds:.0f} s were over", flush=True)
-        command = [sys.executable, "-m", "tests.gpu.comparisons", "--alone", "--sections", name]
-        command += ["--out", str(options.out), "--device", options.device, "--effort", options.effort]
-        failed |= left <= 0 or not _ran(command, left)
+        failed |= left <= 0 or not _ran(name, options, surroundings, left)
     return int(failed)
 
 
-def _ran(command: Sequence[str], seconds: float) -> bool:
-    """Whether a section was done within the time that is left."""
+def _ran(name: str, options: argparse.Namespace, surroundings: Mapping[str, str], seconds: float) -> bool:
+    """Whether a section was done within the time that is left; one that lost the device to a graph begins again."""
+    command = [sys.executable, "-m", "tests.gpu.comparisons", "--alone", "--sections", name]
+    command += ["--out", str(options.out), "--device", options.device, "--effort", options.effort]
+    began = time.monotonic()
     try:
-        return subprocess.run(command, cwd=ROOT, timeout=seconds, check=False).returncode == 0
+        code = subprocess.run(command, cwd=ROOT, env=surroundings, timeout=seconds, check=False).returncode
+        if code == LOST_A_CAPTURE:
+            seconds -= time.monotonic() - began
+            command.append("--no-graphs")
+            code = subprocess.run(command, cwd=ROOT, env=surroundings, timeout=seconds, check=False).returncode
     except subprocess.TimeoutExpired:
-        print(f"{command[command.index('--sections') + 1]}: stopped after {seconds:.0f} s", flush=True)
+        print(f"{name}: stopped after {time.monotonic() - began:.0f} s", flush=True)
         return False
+    return code == 0
+
+
+def _surroundings(out: Path) -> dict[str, str]:
+    """The environment of the sections: all that is written goes to the folder, and plugins need no installation.
+
+    They are found by the entry points of pyproject.toml, as a distribution beside the checkout.
+    """
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    _, _, points = project.partition("[project.entry-points.explorer]")
+    points = points.partition("\n[")[0].replace('"', "")
+    about = out / "path" / f"architecture_explorer-{explorer.__version__}.dist-info"
+    about.mkdir(parents=True, exist_ok=True)
+    (about / "METADATA").write_text(f"Name: architecture-explorer\nVersion: {explorer.__version__}\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(f"[explorer]{points}", encoding="utf-8")
+    path = [str(ROOT), str(ROOT / "plugins"), str(about.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "EXPLORER_CACHE": str(out / "cache")}
 
 
 def _alone(name: str, at: Machine, file: Path) -> int:
     """One section in this process."""
     began = time.monotonic()
+    code = 0
     try:
         found: dict[str, Any] = {"result": SECTIONS[name](at)}
+    except Skipped as reason:
+        found = {"skipped": str(reason)}
     except Exception as error:  # the other sections may still say something
         found = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+        code = LOST_A_CAPTURE if isinstance(error, CaptureLost) else 1
     seconds = time.monotonic() - began
-    told = {"section": name, "seconds": seconds, "environment": environment(at.device), **found}
+    told = {"section": name, "seconds": seconds, "environment": environment(at.device), "graphs": at.graphs, **found}
     file.write_text(json.dumps(told, indent=1), encoding="utf-8")
-    print(f"{name}: {found.get('error') or 'done'}, {seconds:.0f} s", flush=True)
-    return int("error" in found)
+    print(f"{name}: {found.get('error') or found.get('skipped') or 'done'}, {seconds:.0f} s", flush=True)
+    return code
+
+
+def _needs(module: str) -> None:
+    if find_spec(module) is None:
+        raise Skipped(f"skipped: {module} is not installed")
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -183,6 +242,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--effort", default="quick")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="no section begins after so many")
+    parser.add_argument("--no-graphs", dest="graphs", action="store_false", help="leave the regime `device` out")
     parser.add_argument("--alone", action="store_true", help="run the section in this process")
     options = parser.parse_args(arguments)
     options.out = options.out.resolve()
@@ -202,7 +262,7 @@ _LLAMA = {"dim": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336}
 _VOCAB = 64
 
 
-def _ours(at: Machine) -> Any:
+def _ours(at: Machine, dtype: str = "bfloat16") -> Any:
     from explorer.blueprint.workload import Workload
     from explorer.latency.runner import Feed, ready
 
@@ -223,7 +283,7 @@ def _ours(at: Machine) -> Any:
         explorer.load_weights(model, {name: value.to(dtype) for name, value in _reference(at).state_dict().items()})
         return model
 
-    workload = Workload("prefill", batch=4, tokens=1024 // at.smaller, dtype="bfloat16").settled()
+    workload = Workload("prefill", batch=4, tokens=1024 // at.smaller, dtype=dtype).settled()
     return ready(make, workload, Feed(dim=size["dim"], vocab=_VOCAB), device=at.device)
 
 
@@ -235,6 +295,17 @@ def _theirs(at: Machine) -> Any:
     model = _reference(at).to(at.device, torch.bfloat16).eval()
     ids = torch.randint(_VOCAB, (4, 1024 // at.smaller), device=at.device)
     return Bare(torch.no_grad()(lambda: model(ids, use_cache=False).logits))
+
+
+def _difference(at: Machine) -> float:
+    """How far the logits of the two are apart, as a share (2-norms): in float32, where rounding hides nothing."""
+    import torch
+
+    step = _ours(at, "float32")
+    with torch.no_grad():
+        ours = step.result(step.module, *step.inputs).double()
+        theirs = _reference(at).to(at.device).eval()(step.inputs[0], use_cache=False).logits.double()
+    return float((ours - theirs).norm() / theirs.norm())
 
 
 def _reference(at: Machine) -> Any:

@@ -1,5 +1,7 @@
 """Measuring on a real CUDA device: events, graphs, memory, errors. No time is asserted beyond what physics allows."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 from torch import nn
@@ -140,11 +142,28 @@ def test_a_module_runs_in_every_regime(phase):
     assert process.facts[phase]["eager"]["peak"]["bytes"] > 0
 
 
-def test_a_compiled_module_agrees():
-    process = run(block("prefill"), impls=["eager", "compile"])
-    facts = process.facts["prefill"]["compile"]
-    assert facts["parity"]["ok"]
+@pytest.mark.filterwarnings("ignore")  # compilers warn of their own parts, and that products might be less exact
+@pytest.mark.parametrize("phase", ["prefill", "train"])
+def test_a_compiled_module_agrees_in_every_regime(phase):
+    """In training a graph holds a compiled forward and a compiled backward."""
+    process = run(block(phase), impls=["eager", "compile"])
+    assert process.failed == ()
+    assert [(track.lane.impl, track.lane.regime) for track in process.tracks] == [
+        (impl, regime) for impl in ("eager", "compile") for regime in REGIMES
+    ]
+    facts = process.facts[phase]["compile"]
+    assert facts["parity"]["ok"], facts["parity"]["reason"]
     assert facts["compile_s"] > 0
+
+
+@pytest.mark.skipif(find_spec("pynvml") is None, reason="needs nvidia-ml-py")
+def test_the_device_is_watched_and_its_clocks_are_read():
+    process = run(product("product", 1024))
+    assert process.guard.endswith("; NVML")
+    for when in ("before", "after"):
+        clocks = process.environment["clocks"][when]
+        assert clocks["sm_mhz"] > 0
+        assert clocks["memory_mhz"] > 0
 
 
 @pytest.mark.parametrize(("cache", "label"), [("warm", "warm"), ("rotate", "cold weights"), ("flush", "cold")])

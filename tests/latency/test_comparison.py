@@ -143,3 +143,11 @@ def test_the_rule_is_passed_on():
 
 def test_ranks_come_from_the_same_rounds():
     assert ranked(THREE, [C, A, B]) == {A: 1, B: 2, C: 2}
+
+
+@pytest.mark.parametrize(("clone", "there"), [(2.0, True), (2.03, True), (2.2, False), (None, False)])
+def test_no_ranks_beside_a_baseline_that_is_not_equal_to_itself(clone, there):
+    levels = {A: 2.0, B: 2.2, C: 3.0} | ({} if clone is None else {CLONE: clone})
+    three = [process(levels, seed=seed) for seed in range(3)]
+    found = ranked(three, [A, B, C], controls=[ratio_of(three, A, CLONE)])
+    assert found == ({A: 1, B: 2, C: 3} if there else {})

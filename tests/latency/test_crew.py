@@ -131,6 +131,82 @@ def test_records_before_a_crash_are_not_measured_again(workers, monkeypatch):
     assert made.given == [(0, ALL)]
 
 
+SEEN = {"sdpa": ["flash"], "peak": {"bytes": 1}}
+
+
+def timed(seed, keys, failed=(), impls=("eager",)):
+    """A record before its facts, but with a gate."""
+    found = process(seed, keys)
+    tracks = tuple(Track(Lane(key, impl, "host"), (1.0,), 1.0, 1, 1) for key in keys for impl in impls)
+    return replace(found, tracks=tracks, facts={"a": {"eager": {"gate": {"ok": True}}}}, failed=failed)
+
+
+def inspects(monkeypatch, record, *, until, then):
+    """Workers that have timed all, and look for facts of these candidates; with the last one something happens."""
+
+    def messages(self):
+        yield {"event": "timed", **record.to_dict()}
+        for key in until:
+            yield progress(key, "inspecting")
+            if key != until[-1]:
+                yield {"event": "facts", "candidate": key, "facts": {"eager": SEEN}}
+        yield from then(self)
+
+    monkeypatch.setattr(Workers, "messages", messages)
+
+
+def lost(self):
+    raise Lost("its process was ended by SIGKILL", "")
+    yield
+
+
+ONCE = replace(JOB, effort=EFFORTS["quick"])
+
+
+def test_a_worker_that_is_lost_over_facts_costs_facts_only(workers, monkeypatch, store):
+    """Times that were taken are kept, no candidate is blamed, and what nobody compared is not called equal."""
+    made = workers()
+    inspects(monkeypatch, timed(0, ALL, impls=("eager", "compile")), until=("base", "a"), then=lost)
+    (found,) = measure_job(ONCE, store=store)
+    why = "its process was ended by SIGKILL while inspecting a"
+    assert [track.lane.candidate for track in found.tracks] == [key for key in ALL for _ in "12"]
+    assert found.failed == ()
+    assert found.facts["base"]["eager"] == SEEN
+    unseen = {"sdpa": None, "sdpa_note": why, "peak": None, "peak_note": why}
+    assert found.facts["a"]["eager"] == {"gate": {"ok": True}, **unseen}
+    for key in ALL:
+        assert not found.facts[key]["compile"]["parity"]["ok"]
+        assert found.facts[key]["compile"]["parity"]["reason"] == why
+    assert store.finished(ONCE) == [found]
+    assert made.given == [(0, ALL)]
+
+
+def test_what_ran_out_of_memory_in_such_a_worker_is_tried_again(workers, monkeypatch):
+    made = workers()
+    record = timed(0, ["base", "a", "base~"], failed=(Failed("b", "out of memory", out_of_memory=True),))
+
+    def then(self):
+        whole = process(0, [one.key for one in self.part.recipes])
+        yield from lost(self) if len(made.given) == 1 else [{"event": "process", **whole.to_dict()}]
+
+    inspects(monkeypatch, record, until=("base",), then=then)
+    assert [one.failed for one in measure_job(ONCE)] == [(), ()]
+    assert made.given == [(0, ALL), (0, ["base", "b", "base~"])]
+
+
+def test_a_worker_that_is_lost_after_its_record_costs_nothing(workers, monkeypatch):
+    made = workers()
+    whole = process(0, ALL)
+
+    def then(self):
+        yield {"event": "process", **whole.to_dict()}
+        yield from lost(self)
+
+    inspects(monkeypatch, timed(0, ALL), until=("base", "a"), then=then)
+    assert list(measure_job(ONCE)) == [whole]
+    assert made.given == [(0, ALL)]
+
+
 def test_a_worker_that_cannot_begin_is_nobodys_fault(workers, monkeypatch):
     made = workers()
 
@@ -139,7 +215,7 @@ def test_a_worker_that_cannot_begin_is_nobodys_fault(workers, monkeypatch):
         yield
 
     monkeypatch.setattr(Workers, "messages", messages)
-    reason = r"could not begin, twice: .* code 1: ModuleNotFoundError: no module named torch; --resume goes on$"
+    reason = r"could not begin, twice: .* code 1: ModuleNotFoundError: no module named torch$"
     with pytest.raises(MeasureError, match=reason):
         list(measure_job(JOB))
     assert made.given == [(0, ALL)] * 2

@@ -1,13 +1,16 @@
 """What the guards see: fake files, a fake clock and a fake NVML. Nothing here depends on this machine being quiet."""
 
+import os
 import sys
 import types
+from hashlib import sha256
+from threading import Thread
 
 import pytest
 
 from explorer.errors import MeasureError
 from explorer.latency import guard as guard_module
-from explorer.latency.guard import guard_for
+from explorer.latency.guard import guard_for, watching
 from explorer.latency.watching import clocks as clocks_module
 from explorer.latency.watching import nvml as nvml_module
 from explorer.latency.watching.clocks import clocks
@@ -94,23 +97,37 @@ def test_switches(time, taken, elapsed_ms, reason):
         assert guard.stop() == reason
 
 
-def test_the_process_counts_its_switches():
-    before = involuntary()
-    assert 0 <= before <= involuntary()
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system keeps no thread to one CPU")
+def test_threads_that_share_a_cpu_take_it_from_each_other():
+    everywhere = os.sched_getaffinity(0)
+    other = Thread(target=lambda: sha256(bytes(2**26)))  # some tenths of a second, without Python's lock
+    os.sched_setaffinity(0, {min(everywhere)})  # this thread, and those that it begins
+    try:
+        before = involuntary()
+        other.start()
+        while other.is_alive():
+            pass
+        assert involuntary() > before
+    finally:
+        os.sched_setaffinity(0, everywhere)
 
 
 class Library(types.ModuleType):
     """What is used of pynvml, for one device; an answer that is an exception is raised."""
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+    NVML_SUCCESS, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NOT_FOUND = 0, 3, 6
 
     class NVMLError(Exception):
-        pass
+        def __init__(self, message, value=3):
+            super().__init__(message)
+            self.value = value
 
     def __init__(self, **answers):
         super().__init__("pynvml")
         self.opened = False
         self.pids = [4711]
+        self.shares = self.NVMLError("not supported")
         self.answers = {
             "sm": 1900, "mem": 2619, "full": self.NVMLError("not supported"), "max": 1980, "temperature": 41, "bits": 0,
             **answers,
@@ -150,10 +167,22 @@ class Library(types.ModuleType):
     def nvmlDeviceGetComputeRunningProcesses(self, handle):
         return [types.SimpleNamespace(pid=pid) for pid in self.pids]
 
+    def nvmlDeviceGetProcessUtilization(self, handle, since):
+        """`shares`: of each process, its id, seconds since the epoch and percent. No sample at all is an error."""
+        assert handle == "handle"
+        if isinstance(self.shares, Exception):
+            raise self.shares
+        if not self.shares:
+            raise self.NVMLError("Not Found", value=self.NVML_ERROR_NOT_FOUND)
+        return [types.SimpleNamespace(pid=pid, timeStamp=int(at * 1e6), smUtil=sm) for pid, at, sm in self.shares]
+
+
+NOW, OWN = 1_700_000_000.0, os.getpid()
+
 
 def cuda_guard(**answers):
     library = Library(**answers)
-    guard = CudaGuard(Nvml(library, "handle"))
+    guard = CudaGuard(Nvml(library, "handle"), now=lambda: NOW)
     guard.start()
     return guard, library
 
@@ -192,14 +221,48 @@ def test_what_disturbs_a_cuda_device(answers, reason):
         ([], None),  # a container may hide all of them
         ([4711], None),  # this process, whatever its number is called inside
         ([4711, 4711], None),
-        ([4711, 4712], "another process on the device"),
-        ([1, 2, 3], "2 other processes on the device"),
+        ([4711, 4712], "others that have the device open: 1"),
+        ([1, 2, 3], "others that have the device open: 2"),
     ],
 )
-def test_other_processes_on_a_cuda_device(pids, reason):
+def test_other_processes_on_a_cuda_device_that_does_not_tell_shares(pids, reason):
     guard, library = cuda_guard()
     library.pids = pids
     assert guard.stop() == reason
+
+
+@pytest.mark.parametrize(
+    ("shares", "percent"),
+    [
+        ([], None),  # others have it open, and nothing else
+        ([(OWN, NOW, 80)], None),
+        ([(OWN, NOW, 80), (1, NOW, 9)], None),
+        ([(OWN, NOW, 80), (1, NOW, 10)], 10),
+        ([(OWN, NOW, 20), (1, NOW, 60), (2, NOW, 7)], 67),
+        ([(OWN, NOW, 80), (1, NOW - 1.9, 50)], 50),
+        ([(OWN, NOW, 80), (1, NOW - 2.1, 50)], None),  # long ago
+        ([(OWN, NOW, 80), (1, NOW, 1_000_000), (2, NOW, 0)], None),  # made up
+        ([(4711, NOW, 80)], None),  # this one, as its container's host calls it
+        ([(4711, NOW, 80), (1, NOW, 30)], 30),
+    ],
+)
+def test_a_process_disturbs_if_it_uses_the_device(shares, percent):
+    guard, library = cuda_guard()
+    library.pids, library.shares = [OWN, 1, 2], shares
+    assert guard.stop() == (f"others used the device in {percent} % of the time" if percent else None)
+
+
+def test_an_answer_without_samples_is_no_refusal():
+    """nvidia-ml-py raises what the driver returned, success too, where there was nothing to make room for."""
+    guard, library = cuda_guard()
+    library.pids, library.shares = [OWN, 1], Library.NVMLError("Success", value=0)
+    assert guard.stop() is None
+
+
+def test_heat_is_told_before_others():
+    guard, library = cuda_guard(bits=0x40)
+    library.shares = [(OWN, NOW, 50), (1, NOW, 50)]
+    assert guard.stop() == "throttled: thermal slowdown by the hardware"
 
 
 @pytest.fixture
@@ -229,14 +292,21 @@ def host(monkeypatch):
 def test_the_guard_of_a_cuda_device_watches_its_host_too(installed, host):
     """`latency`, and what is bound by launching, are times of the host."""
     guard = guard_for("cuda:0")
-    assert guard.name == "a script; NVML"
+    assert guard.name == "a script (except in the regime device); NVML"
     host.reasons = [None, "CPU pressure", None, "CPU pressure"]
-    expected = [None, "CPU pressure", "another process on the device", "CPU pressure"]
+    expected = [None, "CPU pressure", "others that have the device open: 1", "CPU pressure"]
     for pids, reason in zip(([1], [1], [1, 2], [1, 2]), expected, strict=True):
         installed.pids = pids
         guard.start()
         assert guard.stop() == reason
-    assert guard_for("cuda:1").name == "a script; none: NVIDIA's management library does not show cuda:1: Not Found"
+    assert guard_for("cuda:1").name.endswith("; none: NVIDIA's management library does not show cuda:1: Not Found")
+
+
+def test_the_regime_of_the_device_alone_has_a_guard_of_the_device_alone(installed, host):
+    guard = guard_for("cuda:0")
+    assert watching(guard, "device") is guard.device
+    assert [watching(guard, regime) for regime in ("throughput", "latency")] == [guard, guard]
+    assert watching(host, "device") is host
 
 
 def test_without_the_package_the_guard_says_what_to_install(monkeypatch, host):
@@ -259,7 +329,8 @@ def test_an_old_library_knows_the_reasons_by_another_name(installed, monkeypatch
 @pytest.mark.parametrize("error", [AttributeError("no nvmlDeviceGetHandleByUUID"), TypeError("bytes expected")])
 def test_a_library_that_is_too_old_is_no_guard(installed, host, error):
     installed.nvmlDeviceGetHandleByUUID = lambda uuid: throw(error)
-    assert guard_for("cuda:0").name == f"a script; none: NVIDIA's management library is too old (nvidia-ml-py): {error}"
+    why = f"NVIDIA's management library is too old (nvidia-ml-py): {error}"
+    assert guard_for("cuda:0").name == f"a script (except in the regime device); none: {why}"
 
 
 def throw(error):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo import config
+from torch._dynamo.callback import callback_handler
 
 from explorer.errors import MeasureError, UsageError
 from explorer.latency import implementation
@@ -149,6 +150,20 @@ def test_what_was_not_watched_to_the_end_is_not_told():
     facts = one.facts()
     assert facts["compile_s"] is facts["compiles"] is facts["recompiles"] is None
     assert facts["compile_note"] == "compiling was not watched to the end: torch's compile state was reset"
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_torch_calls_nothing_of_a_module_that_is_gone(reset):
+    listeners = callback_handler.start_callbacks, callback_handler.end_callbacks
+    before = [list(found) for found in listeners]
+    one = compiled()
+    one.call(torch.randn(3, 4))
+    assert [len(found) for found in listeners] == [len(found) + 1 for found in before]
+    if reset:
+        torch._dynamo.reset()
+        before = [[], []]
+    del one
+    assert [list(found) for found in listeners] == before
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 import random
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -61,6 +62,19 @@ def test_a_record_survives_json(time, effort):
     process = run([time.candidate("a", 3), Candidate("refused", refuse)], time, effort, guard=ScriptedGuard("a burst"))
     assert process.disturbed[:2] == ("a burst", None)
     assert Process.from_dict(json.loads(json.dumps(process.to_dict()))) == process
+
+
+def test_times_are_told_before_facts_are_looked_for(time, effort):
+    """Looking for facts may end the process: what was timed must be in other hands by then."""
+    told = []
+    listeners = {
+        "on_progress": lambda progress: told.append(progress.stage),
+        "on_timed": told.append,
+        "on_facts": lambda key, facts: told.append((key, facts)),
+    }
+    process = run([time.candidate("a", 3)], time, effort, **listeners)
+    assert told[told.index("inspecting") - 1] == replace(process, facts={})
+    assert told[-1] == ("a", process.facts["a"])
 
 
 def test_the_surroundings_are_part_of_the_record(time, effort):

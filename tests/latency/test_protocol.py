@@ -4,24 +4,27 @@ import math
 import random
 from dataclasses import replace
 from functools import partial
+from itertools import count
 
 import pytest
 import torch
 
 from explorer.latency.effort import EFFORTS
+from explorer.latency.guard import HostAndDevice
+from explorer.latency.measure import measure
 from explorer.latency.protocol import Timed, calls_for, interleave, warm_up
 from explorer.latency.raw import Lane
-from tests.latency.virtual import ScriptedGuard
+from tests.latency.virtual import ScriptedGuard, bare
 
 
 def lane(key):
     return Lane(key, "eager", "host")
 
 
-def run(calls, time, effort, seed=0, guard=None):
+def run(calls, time, effort, seed=0, guard=None, **options):
     """Rounds of these calls, all warmed up."""
     lanes = {lane(key): warm_up(Timed(call, time.clock()), effort) for key, call in calls.items()}
-    return interleave(lanes, effort, random.Random(seed), guard or ScriptedGuard(), lambda progress: None)
+    return interleave(lanes, effort, random.Random(seed), guard or ScriptedGuard(), lambda progress: None, **options)
 
 
 def times_of(calls, time, effort):
@@ -159,12 +162,13 @@ def test_disturbed_rounds_are_kept_with_the_reason_and_made_up_for(time, effort)
 def test_a_burst_spoils_the_sample_that_it_meets_and_no_other(time, effort):
     """Of three lanes one is disturbed in each round; each has its clean samples, though no round is clean."""
     guard = ScriptedGuard(*[None, "a burst", None] * 6)
-    calls = {key: time.sleeper(5) for key in "abc"}
-    rounds = run(calls, time, replace(effort, rounds=3, fewest_rounds=3), guard=guard)
-    clean = {one.candidate: reasons.count(None) for one, reasons in rounds.disturbed.items()}
-    assert min(clean.values()) == 3 or len(rounds.rounds) == 6
-    assert sum(clean.values()) == 2 * len(rounds.rounds)
-    assert set(rounds.rounds) == {"a burst"}
+    rounds = run({key: time.sleeper(5) for key in "abc"}, time, replace(effort, rounds=3), seed=3, guard=guard)
+    rng = random.Random(3)
+    second = [rng.sample("abc", 3)[1] for _ in range(5)]
+    assert second == ["c", "b", "a", "a", "b"]  # in the last of them a has its third clean sample
+    for key in "abc":
+        assert rounds.disturbed[lane(key)] == tuple("a burst" if key == hit else None for hit in second)
+    assert rounds.rounds == ("a burst",) * 5
 
 
 def test_rounds_go_on_until_every_lane_has_its_clean_samples(time, effort):
@@ -173,6 +177,90 @@ def test_rounds_go_on_until_every_lane_has_its_clean_samples(time, effort):
     rounds = run({"a": time.sleeper(5), "b": time.sleeper(5)}, time, effort, guard=guard)
     assert rounds.rounds == ("a burst", *[None] * 20)
     assert sorted(reasons.count(None) for reasons in rounds.disturbed.values()) == [20, 21]
+
+
+class OfEachRound:
+    """A guard that says of each sample what it is told of its call and round."""
+
+    name = "of each round"
+
+    def __init__(self, hits):
+        self.hits = hits
+        self.rounds = {key: count() for key in hits}
+
+    def call(self, key, time):
+        def called():
+            self.key = key
+            time.sleep(5)
+
+        return called
+
+    def start(self):
+        """What is called next says which it is."""
+
+    def stop(self):
+        return "a burst" if next(self.rounds[self.key]) in self.hits[self.key] else None
+
+
+@pytest.mark.parametrize(
+    ("baselines", "rounds"),
+    [
+        ({"a": None, "b": "a"}, 18),
+        ({"a": None, "b": "gone"}, 14),
+        ({}, 14),  # not compared: each has 10 of its own
+    ],
+)
+def test_rounds_go_on_until_two_that_are_compared_were_both_clean_in_enough(time, baselines, rounds):
+    guard = OfEachRound({"a": range(4), "b": range(4, 8), "c": ()})
+    calls = {key: guard.call(key, time) for key in "abc"}
+    found = run(calls, time, EFFORTS["quick"], guard=guard, baselines=baselines)
+    assert len(found.rounds) == rounds
+    clean = [pair.count(None) for pair in found.disturbed.values()]
+    assert clean == [rounds - 4, rounds - 4, rounds]
+
+
+def test_measuring_is_told_what_is_compared(time):
+    guard = OfEachRound({"a": range(4), "b": range(4, 8)})
+    candidates = [bare(key, lambda key=key: guard.call(key, time)) for key in "ab"]
+    found = measure(candidates, device="cpu", effort="quick", baselines={"b": "a"}, regimes=time.regimes(), guard=guard)
+    assert len(found.disturbed) == 18
+
+
+def test_implementations_are_compared_with_each_other(time):
+    guard = OfEachRound({"a": range(4), "b": range(4, 8)})
+    lanes = {
+        Lane("one", impl, "host"): warm_up(Timed(guard.call(key, time), time.clock()), EFFORTS["quick"])
+        for key, impl in (("a", "eager"), ("b", "compile"))
+    }
+    found = interleave(lanes, EFFORTS["quick"], random.Random(0), guard, lambda progress: None)
+    assert len(found.rounds) == 18
+
+
+def test_what_failed_holds_nobody_up(time, effort):
+    """The baseline is never clean, and breaks in the third round."""
+    guard = OfEachRound({"a": range(40), "b": ()})
+    never_clean, left = guard.call("a", time), iter(range(9))  # 7 of them to warm up
+
+    def breaks():
+        never_clean()
+        if next(left, None) is None:
+            raise ValueError("broken")
+
+    found = run({"a": breaks, "b": guard.call("b", time)}, time, effort, guard=guard, baselines={"b": "a"})
+    assert found.failed[lane("a")].reason == "ValueError while measuring: broken"
+    assert found.rounds == (*["a burst"] * 3, *[None] * 17)
+
+
+@pytest.mark.parametrize("seen", [None, "a hot device"])
+def test_the_host_does_not_matter_where_the_device_is_timed_alone(time, effort, seen):
+    guard = HostAndDevice(ScriptedGuard(*["a busy host"] * 4), ScriptedGuard(*[seen] * 8))
+    warm = warmed(time.sleeper(5), time, effort)
+    lanes = {Lane("a", "eager", regime): warm for regime in ("device", "latency")}
+    found = interleave(lanes, replace(effort, rounds=2), random.Random(0), guard, lambda progress: None)
+    assert {one.regime: told for one, told in found.disturbed.items()} == {
+        "device": (seen,) * 4,
+        "latency": ("a busy host",) * 4,
+    }
 
 
 def test_a_sample_in_which_it_is_compiled_again_is_dropped(time, effort):

@@ -1,5 +1,7 @@
 """Ranks are shared wherever the intervals do not keep candidates apart."""
 
+from dataclasses import replace
+
 import pytest
 
 from explorer.latency.ranking import ranks
@@ -24,7 +26,7 @@ def ratios(levels, width):
         ({"a": 2.0, "b": 1.0, "c": 3.0}, 0.01, {"a": 2, "b": 1, "c": 3}),
         ({"a": 1.0, "b": 1.01, "c": 1.02, "d": 1.5}, 0.01, {"a": 1, "b": 1, "c": 1, "d": 4}),
         ({"a": 1.5, "b": 1.49, "c": 1.0}, 0.01, {"a": 2, "b": 2, "c": 1}),
-        ({"a": 1.0, "b": 1.2, "c": 1.5}, 0.3, {"a": 1, "b": 1, "c": 3}),  # wide intervals, not point estimates
+        ({"a": 1.0, "b": 1.2, "c": 1.8}, 0.3, {"a": 1, "b": 1, "c": 3}),  # wide intervals, not point estimates
         ({"a": 1.0, "b": 1.05, "c": 1.10}, 0.01, {"a": 1, "b": 2, "c": 3}),
         ({}, 0.01, {}),
     ],
@@ -44,6 +46,23 @@ def test_the_margin_joins():
     levels = {"a": 1.0, "b": 1.05}
     assert ranks("ab", ratios(levels, 0.001)) == {"a": 1, "b": 2}
     assert ranks("ab", ratios(levels, 0.001), Rule(margin=0.06)) == {"a": 1, "b": 1}
+
+
+def test_one_of_many_needs_more_to_be_slower():
+    """By itself c is shown to be slower at 5 %, as one of two it is not (Holm)."""
+    assert ranks("ac", ratios({"a": 1.0, "c": 1.5}, 0.3)) == {"a": 1, "c": 2}
+    assert ranks("abc", ratios({"a": 1.0, "b": 1.2, "c": 1.5}, 0.3)) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_what_medians_and_tenth_percentiles_say_differently_shares_a_rank():
+    known = ratios({"a": 1.0, "b": 1.2}, 0.01)
+
+    def ratio_of(base, other):
+        ratio = known(base, other)
+        return replace(ratio, p10=ratio.value**0.5)
+
+    assert ranks("ab", known) == {"a": 1, "b": 2}
+    assert ranks("ab", ratio_of) == {"a": 1, "b": 1}
 
 
 def test_what_was_never_timed_together_shares_a_rank():

@@ -1,12 +1,14 @@
 """How a regime calls the steps of several copies; CUDA graphs on a pretended CUDA."""
 
 import math
+import warnings
 from contextlib import contextmanager
 from functools import partial
 
 import pytest
 import torch
 
+from explorer.latency import regimes
 from explorer.latency.failure import CaptureLost
 from explorer.latency.regimes import Regime, in_a_graph, in_turn, regime_notes
 
@@ -31,6 +33,12 @@ class PretendedCuda:
         self.log = log
         self.streams = ["default"]
         self.strict = 0
+        self.warned = False
+        self.made = []
+
+    def new_stream(self, device):
+        self.made.append(Stream(device))
+        return self.made[-1]
 
     @contextmanager
     def stream(self, stream):
@@ -51,13 +59,16 @@ class PretendedCuda:
         graph.steps = self.log[before:]
 
     def be_strict(self, mode):
+        """Like torch's, which has changed the mode when it warns."""
         self.strict = {"error": 2}.get(mode, mode)
+        if not self.warned:
+            self.warned = True
+            warnings.warn("Synchronization debug mode is a prototype feature", stacklevel=2)
 
 
 class Stream:
-    device_index = 0
-
-    def __init__(self, device=None):
+    def __init__(self, device=0):
+        self.device_index = device
         self.waits = []
 
     def wait_stream(self, other):
@@ -79,14 +90,16 @@ def cuda(monkeypatch):
     default = Stream()
     pretended.streams = [default]
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: default)
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "Stream", pretended.new_stream)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "device", lambda device: pretended.stream("device"))
     monkeypatch.setattr(torch.cuda, "stream", pretended.stream)
     monkeypatch.setattr(torch.cuda, "graph", pretended.graph)
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: pretended.strict)
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", pretended.be_strict)
-    return pretended
+    regimes._side_stream.cache_clear()
+    yield pretended
+    regimes._side_stream.cache_clear()
 
 
 class Takes:
@@ -131,6 +144,21 @@ def test_steps_run_on_a_side_stream_before_and_while_captured(cuda):
     assert len(set(seen)) == 1
     assert isinstance(seen[0], Stream)
     assert seen[0] is not cuda.streams[0]
+
+
+def test_all_graphs_of_a_device_are_captured_on_one_stream(cuda):
+    """cuBLAS never gives back the workspace that it has for each stream."""
+    for index in (0, 0, 1, 0):
+        cuda.streams[0].device_index = index
+        graphed(steps(cuda.log, 1))
+    assert [stream.device_index for stream in cuda.made] == [0, 1]
+
+
+def test_torchs_word_on_its_strict_mode_is_no_error(cuda):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graphed(steps(cuda.log, 1))
+    assert (cuda.warned, cuda.strict) == (True, 0)
 
 
 def test_a_graph_keeps_what_it_reads(cuda):

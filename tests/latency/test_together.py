@@ -31,15 +31,6 @@ def test_what_is_declared_equal_passes_the_gate(seen):
     assert [(one.stage, one.candidate) for one in seen] == [("comparing", "naive")]
 
 
-@pytest.mark.parametrize(
-    "workload",
-    [Workload("decode", context=6, dtype="bfloat16"), Workload("train", tokens=4, dtype="float32")],
-    ids=lambda workload: workload.phase,
-)
-def test_a_gate_needs_no_phase(workload, seen):
-    assert gates(attentions(workload.settled()), load_registry(), seen.append)["naive"]["ok"]
-
-
 def test_a_decoder_reads_a_source_at_the_gate(seen):
     workload = Workload("prefill", tokens=4, source=7, dtype="float32").settled(encoder=True)
     both = [
@@ -66,7 +57,7 @@ def test_a_gate_that_fails_says_why(seen, monkeypatch):
     def fails(*_):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(gates_module, "gate", fails)
+    monkeypatch.setattr(gates_module, "compare_runs", fails)
     assert gates(attentions(), load_registry(), seen.append)["naive"] == {
         "with": "fused",
         "ok": False,
@@ -88,6 +79,23 @@ def test_a_record_has_facts_of_every_candidate(seen):
     assert [key for key, facts in process.facts.items() if "gate" in facts["eager"]] == ["naive"]
     peak = process.facts["fused"]["eager"]["peak"]
     assert peak["bytes"] is None or peak["bytes"] >= 0
+
+
+def test_rounds_are_counted_beside_the_baseline(seen, monkeypatch):
+    told = []
+    rounds = together.measure
+    monkeypatch.setattr(together, "measure", lambda *given, **more: told.append(more) or rounds(*given, **more))
+    list(measured(attentions(effort=EFFORT), seen.append))
+    assert [one["baselines"] for one in told] == [{"naive": "fused", "fused": None, "fused~": "fused"}]
+
+
+def test_a_record_has_its_gates_before_its_facts(seen):
+    told = []
+    (process,) = measured(attentions(effort=EFFORT), seen.append, told.append, lambda *found: told.append(found))
+    record, *facts = told
+    assert record.tracks == process.tracks
+    assert record.facts == {"naive": {"eager": {"gate": process.facts["naive"]["eager"]["gate"]}}}
+    assert [key for key, _ in facts] == ["naive", "fused", "fused~"]
 
 
 def test_what_does_not_fit_together_is_measured_in_groups(seen, monkeypatch):

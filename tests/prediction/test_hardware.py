@@ -11,7 +11,8 @@ from explorer.prediction.hardware import PEAKS, Hardware, Span, implied
 from explorer.prediction.hardware_table import HardwareTable, hardware_table, user_file
 from explorer.registry.registry import HardwareEntry, Origin
 
-# As three tables that name the vendors' pages agree on them: bf16, fp16, tf32, fp32, fp8 in dense TFLOP/s, GB/s, GB, MiB, share of the peak.
+# Three tables that name the vendors' pages agree on them: bf16, fp16, tf32, fp32, fp8 in dense
+# TFLOP/s; then GB/s, GB, MiB, and the share of the peak that is reached.
 GOLDEN = {
     "h200-sxm": (989, 989, 494, 67, 1979, 4800, 141, 50, 0.80),
     "h100-sxm": (989, 989, 494, 67, 1979, 3350, 80, 50, 0.80),

@@ -87,16 +87,7 @@ def test_each_device_has_a_column_of_its_own(make: SimpleNamespace) -> None:
     document["combinations"][1]["costs"][0]["latency"]["device"] = "cpu"
     table = comparisons(document)[0]
     assert cells(table, "block latency ms, NVIDIA H200") == ("12.35", "not measured", "failed")
-    assert cells(table, "block latency ms, cpu") == ("not measured", "15.68", "failed")
-
-
-def test_uneven_layers_have_no_single_block(make: SimpleNamespace) -> None:
-    document = make.model()
-    for cost in document["combinations"][0]["costs"][:2]:
-        cost["latency"] = {"source": "measured", "device": "cpu", "median_ms": 1.5, "low_ms": 1.4, "high_ms": 1.6}
-    (table,) = comparisons(document)
-    assert cells(table, "block params") == ("uneven",)
-    assert cells(table, "block latency ms") == ("uneven",)
+    assert cells(table, "block latency ms, cpu") == ("not measured", "15.68", "not measured")
 
 
 def test_train_says_that_both_passes_count_and_has_no_cache(make: SimpleNamespace) -> None:

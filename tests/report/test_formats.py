@@ -12,7 +12,7 @@ from explorer.report.comparison import comparisons
 from explorer.report.csv_text import csv_text
 from explorer.report.json_text import json_text
 from explorer.report.markdown import escaped, markdown
-from explorer.study.frame import COUNTS, columns, rows
+from explorer.study.frame import COUNTS, columns, entries_left_out, rows
 
 
 def parsed(document: dict[str, Any]) -> list[dict[str, str]]:
@@ -48,6 +48,24 @@ def test_csv_keeps_skipped_rows_and_choices(make: SimpleNamespace) -> None:
 def test_csv_latency(make: SimpleNamespace) -> None:
     first = parsed(make.measured())[0]
     assert (first["latency_median_ms"], first["latency_device"]) == ("12.345", "NVIDIA H200")
+
+
+def test_csv_says_what_a_latency_is_and_how_many_there_are(make: SimpleNamespace) -> None:
+    document = make.measured()
+    base, other, _ = (row["costs"][0] for row in document["combinations"])
+    sums = {"of": "parts", "error": 0.04, "verdict": None, "reason": "a word of care"}
+    base["latency"].update(sums)
+    base["latencies"].append({**base["latency"], "impl": "compile"})
+    other["latencies"][0].update(source="predicted", validated=False, basis="a data sheet")
+    first, whole, second, *_ = parsed(document)
+    of, error, reason, entries = (first[f"latency_{key}"] for key in ("of", "error", "reason", "entries"))
+    assert (of, error, reason, entries) == ("parts", "0.04", "a word of care", "2")
+    assert first["latency_ratio"] == ""
+    ratio = [second[f"latency_{key}"] for key in ("ratio", "ratio_low", "ratio_high")]
+    assert ratio == ["1.27", "1.25", "1.305"]
+    assert (second["latency_validated"], second["latency_basis"]) == ("false", "a data sheet")
+    assert whole["latency_entries"] == "0"
+    assert entries_left_out(document) == 1
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@sum", "\tx"])

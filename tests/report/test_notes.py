@@ -42,15 +42,6 @@ def test_measured_says_where_and_how(make: SimpleNamespace) -> None:
     assert found["latency, with care"][0].endswith("(gqa)")
 
 
-def test_latency_of_each_block_of_an_uneven_stack(make: SimpleNamespace) -> None:
-    document = make.model()
-    for cost, median in zip(document["combinations"][0]["costs"][:2], (1.5, 2.5), strict=True):
-        cost["latency"] = {"source": "measured", "device": "cpu", "median_ms": median}
-    assert by_head(document)["block latency ms"] == ("local 1.500, global 2.500",)
-    document["combinations"][0]["costs"][1]["latency"] = None
-    assert by_head(document)["block latency ms"] == ("local 1.500, global not measured",)
-
-
 def test_why_active_parameters_are_unknown(make: SimpleNamespace) -> None:
     document = make.model()
     document["combinations"][0]["params"].update(active=None, active_reason="a weight the trace cannot attribute")

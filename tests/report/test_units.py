@@ -2,7 +2,7 @@
 
 import pytest
 
-from explorer.report.units import BYTES, OPERATIONS, PARAMS, exact, four_digits, percent, printable, short
+from explorer.report.units import BYTES, OPERATIONS, PARAMS, exact, four_digits, percent, plural, printable, short
 
 SHORT = [
     (None, PARAMS, "unknown"),
@@ -61,3 +61,11 @@ def test_exact_and_printable() -> None:
     assert exact(16 / 3) == "5.33"
     assert exact(None) == "unknown"
     assert printable("a\x1b[31mb\nc") == "a [31mb c"
+
+
+@pytest.mark.parametrize(
+    ("count", "word", "text"),
+    [(1, "row", "1 row"), (1200, "row", "1,200 rows"), (1, "process", "1 process"), (2, "process", "2 processes")],
+)
+def test_words_of_many(count: int, word: str, text: str) -> None:
+    assert plural(count, word) == text

@@ -1,6 +1,7 @@
 """From records of processes to entries of `latencies`: written by hand, so that every number is known."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -77,6 +78,12 @@ def test_host_bound_is_throughput_over_device():
 
     assert flag(1.3) is True
     assert flag(1.1) is False
+
+
+def test_a_cold_cache_says_nothing_of_launching():
+    """While the device overwrites its cache the host launches ahead."""
+    cold = [replace(track("x", 9.0, regime="throughput"), cache="cold"), track("x", 1.0, regime="device")]
+    assert [entry["host_bound"] for entry in Measured([process(0, *cold)], {}).entries("x")] == [None, None]
 
 
 def test_what_failed_has_its_reason_and_costs_nothing_else():
@@ -191,6 +198,43 @@ def test_no_speed_up_is_shown_on_a_failed_gate(fact):
     assert found(False)["reason"] == "results differ by 0.1"
 
 
+@pytest.mark.parametrize("fact", ["gate", "parity"])
+@pytest.mark.parametrize(("note", "reason"), [({}, "not compared"), ({"{}_note": "out of memory"}, "out of memory")])
+def test_a_gate_of_which_nothing_is_known_is_closed(fact, note, reason):
+    facts = {"other": {"compile": {fact: None, **{key.format(fact): text for key, text in note.items()}}}}
+    tracks = [track(key, ms, "compile") for key, ms in {"base": 1.0, "base~": 1.0, "other": 0.5}.items()]
+    found = Measured([process(0, *tracks, track("other", 1.0), facts=facts)], {"base": None, "other": "base"})
+    compiled = next(entry for entry in found.entries("other") if entry["impl"] == "compile")
+    assert (compiled["verdict"], compiled["ratio"], compiled["reason"]) == ("unclear", None, reason)
+    assert (compiled["against_eager"] is None) == (fact == "parity")
+
+
+@pytest.mark.parametrize("gated", ["base", "other"])
+def test_what_is_gated_has_no_rank(gated):
+    facts = {gated: {"compile": {"parity": gate(False)}}}
+    times = {"base": 1.0, "base~": 1.0, "other": 0.5, "third": 2.0}
+    tracks = [track(key, ms, "compile") for key, ms in times.items()]
+    found = Measured([process(0, *tracks, facts=facts)], {"base": None, "other": "base", "third": "base"})
+    ranks = {key: found.entries(key)[0]["rank"] for key in ("base", "other", "third")}
+    expected = {"base": {"base": None, "other": None, "third": None}, "other": {"base": 1, "other": None, "third": 2}}
+    assert ranks == expected[gated], "where the baseline is gated so is what is held against it"
+
+
+@pytest.mark.parametrize(("clone", "ranks"), [(1.0, [1, 2]), (1.1, [None, None]), (None, [None, None])])
+def test_nothing_is_ranked_beside_a_baseline_that_differs_from_itself(clone, ranks):
+    times = {"base": 1.0, **({} if clone is None else {"base_again": clone}), "slow": 1.5}
+    found = Measured(three_processes(**times), {"base": None, "slow": "base"})
+    assert [found.entries(key)[0]["rank"] for key in ("base", "slow")] == ranks
+
+
+def test_what_was_not_left_alone_has_no_rank():
+    tracks = [track(key, ms) for key, ms in {"base": 1.0, "base~": 1.0, "other": 2.0}.items()]
+    busy = replace(tracks[-1], disturbed=("a neighbour",) * (ROUNDS - 2) + (None, None))
+    found = Measured([process(0, *tracks[:2], busy)], {"base": None, "other": "base"})
+    (base,), (other,) = found.entries("base"), found.entries("other")
+    assert (other["verdict"], other["rank"], base["rank"]) == ("contended", None, 1)
+
+
 @pytest.mark.parametrize(("ok", "value"), [(True, 0.5), (False, None)])
 def test_compiled_is_compared_with_eager_where_they_agree(ok, value):
     facts = {"x": {"compile": {"parity": gate(ok)}}}
@@ -229,6 +273,22 @@ def test_without_the_clone_there_is_no_verdict():
     assert (entry["verdict"], entry["ratio"]) == ("unclear", None)
     assert entry["reason"] == "the baseline cannot be held against itself: its process ended"
     assert found.to_dict()["failed"][0]["candidate"] == "base~"
+
+
+@pytest.mark.parametrize(
+    ("lane", "told"),
+    [
+        (("eager", "host"), "lost; no room"),
+        (("compile", "host"), "lost; no g++"),
+        (("compile", None), "lost; no g++"),
+        ((None, None), "lost; no room; no g++"),
+        (("eager", "device"), "lost"),
+    ],
+)
+def test_failures_are_told_of_a_lane(lane, told):
+    failures = [Failed("x", "lost"), Failed("x", "no room", "eager", "host"), Failed("x", "no g++", "compile")]
+    assert Measured([*failures, Failed("y", "gone")], {}).failure("x", *lane) == told
+    assert Measured([], {}).failure("x", *lane) is None
 
 
 def test_a_candidate_that_one_process_lost_is_an_error():

@@ -28,16 +28,25 @@ def parts():
     return Parts(comparison, load_registry())
 
 
-def found(parts, ms, failed=(), whole=None):
-    """A process in which the pieces take `ms(recipe)`, and whole blocks `whole`."""
-    lanes = [(recipe, ms(recipe) if recipe.piece else whole) for recipe in parts.recipes if recipe.key not in failed]
-    tracks = tuple(
-        Track(Lane(recipe.key, "eager", "host"), (time,) * 10, first_call_ms=1.0, warmup=1, calls=1)
+def tracks(parts, ms, whole=None, impl="eager", without=()):
+    """Pieces that take `ms(recipe)`, and whole blocks that take `whole` (None: they have no times)."""
+    lanes = [(recipe, ms(recipe) if recipe.piece else whole) for recipe in parts.recipes if recipe.key not in without]
+    return tuple(
+        Track(Lane(recipe.key, impl, "host"), (time,) * 10, first_call_ms=1.0, warmup=1, calls=1)
         for recipe, time in lanes
         if time is not None
     )
+
+
+def found(parts, ms, failed=(), whole=None):
+    """What follows from one process."""
     failures = tuple(Failed(key, "its process ended") for key in failed)
-    process = Process(0, tracks, (None,) * 10, "a guard", {"device_name": "a device", "threads": 1}, failed=failures)
+    return summed(parts, tracks(parts, ms, whole, without=failed), failures)
+
+
+def summed(parts, tracks, failures=()):
+    about = {"device_name": "a device", "threads": 1}
+    process = Process(0, tuple(tracks), (None,) * 10, "a guard", about, failed=tuple(failures))
     return Summed(parts, Measured([process], parts.checked.baselines))
 
 
@@ -55,7 +64,7 @@ def test_a_row_is_the_sum_of_its_pieces(parts):
     times = {"attention": 1.0, "feedforward": 2.0, "connection": 0.5}
     summed = found(parts, lambda recipe: times[recipe.piece], whole=3.5)
     for row in parts.of_row:
-        (entry,) = summed.entry(row)
+        (entry,) = summed.entries(row)
         assert (entry["median_ms"], entry["of"], entry["source"]) == (3.5, "parts", "measured")
         assert (entry["impl"], entry["regime"], entry["device"]) == ("eager", "host", "a device")
         assert sorted(entry["pieces"].values()) == [0.5, 1.0, 2.0]
@@ -68,6 +77,52 @@ def test_the_error_of_the_sums_is_told(parts):
     (line,) = sums_of_parts({"measurements": [{"parts": told}]})
     assert "sums of 7 parts; against" in line
     assert "off by 20.0% (median)" in line
+    assert told["checked"] == len(parts.checked.places)
+    assert told["lanes"] == [
+        {"impl": "eager", "regime": "host", **{key: told[key] for key in ("checked", "median_error", "largest_error")}}
+    ]
+
+
+def test_only_blocks_that_were_timed_count_as_checked(parts):
+    one = parts.checked.places[0][0]["id"]
+    timed = [t for t in tracks(parts, lambda recipe: 1.0, whole=2.5) if t.lane.candidate in (*pieces_of(parts), one)]
+    told = summed(parts, timed).to_dict()
+    assert (told["checked"], len(told["errors"])) == (1, 1)
+
+
+def test_each_implementation_has_an_error_of_its_own(parts):
+    eager = tracks(parts, lambda recipe: 1.0, whole=3.0)
+    compiled = tracks(parts, lambda recipe: 1.0, whole=2.5, impl="compile")
+    sums = summed(parts, [*eager, *compiled])
+    entries = {entry["impl"]: entry["error"] for entry in sums.entries(next(iter(parts.of_row)))}
+    assert entries == {"eager": pytest.approx(0), "compile": pytest.approx(0.2)}
+    assert [lane["median_error"] for lane in sums.to_dict()["lanes"]] == [pytest.approx(0), pytest.approx(0.2)]
+
+
+def pieces_of(parts):
+    return {key for keys in parts.of_row.values() for key in keys}
+
+
+def test_an_implementation_in_which_no_piece_ran_is_told(parts):
+    lost = [Failed(key, "not compiled: no g++", "compile") for key in sorted(pieces_of(parts))]
+    row, keys = next(iter(parts.of_row.items()))
+    eager, compiled = summed(parts, tracks(parts, lambda recipe: 1.0), lost).entries(row)
+    assert (eager["impl"], eager["median_ms"]) == ("eager", 3.0)
+    assert (compiled["impl"], compiled["regime"], compiled["median_ms"]) == ("compile", None, None)
+    assert compiled["of"] == "parts"
+    assert compiled["reason"] == "; ".join(f"{key}: not compiled: no g++" for key in keys)
+
+
+def test_a_piece_that_did_not_compile_costs_its_rows_that_sum(parts):
+    lost = next(recipe.key for recipe in parts.recipes if recipe.piece == "attention")
+    compiled = [t for t in tracks(parts, lambda recipe: 0.5, impl="compile") if t.lane.candidate != lost]
+    sums = summed(parts, [*tracks(parts, lambda recipe: 1.0), *compiled], [Failed(lost, "a graph break", "compile")])
+    for row, keys in parts.of_row.items():
+        first, second = sums.entries(row)
+        assert (first["impl"], first["median_ms"]) == ("eager", 3.0)
+        assert (second["impl"], second["regime"]) == ("compile", "host")
+        assert second["median_ms"] == (None if lost in keys else 1.5)
+        assert second["reason"] == (f"{lost}: a graph break" if lost in keys else None)
 
 
 def test_no_whole_block_no_error(parts):
@@ -79,7 +134,7 @@ def test_no_whole_block_no_error(parts):
 def test_a_piece_that_failed_costs_the_rows_that_have_it(parts):
     lost = next(recipe.key for recipe in parts.recipes if recipe.piece == "attention")
     summed = found(parts, lambda recipe: 1.0, failed=(lost,))
-    entries = {row: summed.entry(row)[0] for row in parts.of_row}
+    entries = {row: summed.entries(row)[0] for row in parts.of_row}
     without = [row for row, keys in parts.of_row.items() if lost in keys]
     assert len(without) == 4
     assert all(entries[row]["median_ms"] is None for row in without)

@@ -1,13 +1,20 @@
 """Predicted entries stand behind measured ones and never in their place."""
 
-import pytest
+import re
+from dataclasses import replace
+from datetime import date
 
-from explorer.errors import UsageError
-from explorer.prediction.calibration import Calibration
+import pytest
+import torch
+
+from explorer.blueprint.load import load
+from explorer.errors import MeasureError, UsageError
+from explorer.registry.loading import load_registry
 from explorer.report.rows import rows_of
 from explorer.report.timing import timing_columns
 from explorer.study import predicting
 from explorer.study.run import run
+from tests.prediction.machine import Machine, calibrated
 
 STUDY = {
     "dim": 64,
@@ -65,7 +72,84 @@ def test_what_cannot_be_predicted_has_its_reason():
     assert "no peak of h100-sxm in float64" in entry["reason"]
 
 
-def test_an_old_calibration_is_told(monkeypatch):
-    old = Calibration.__new__(Calibration)
-    monkeypatch.setattr(predicting, "stale", lambda *_: "calibrated with torch 2.11.0")
-    assert predicting.stale_notes({"local": old}) == ["calibrated with torch 2.11.0"]
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"torch": "2.0.0"}, rf"was measured with torch 2\.0\.0, this is {re.escape(torch.__version__)}"),
+        ({"day": "2020-01-01"}, r"is \d{4,} days old, more than 90"),
+    ],
+)
+def test_an_old_calibration_is_told(changes, why):
+    table = predicting.targets(["l4"], load_registry(), None)
+    assert predicting.stale_notes(table) == []
+    (note,) = predicting.stale_notes({**table, "local": machine(**changes)})
+    assert re.fullmatch(f"the calibration of A machine {why}: run `explorer calibrate` again", note)
+    assert predicting.stale_notes({"local": machine()}) == []
+
+
+def machine(torch=torch.__version__, day=None):
+    """A calibration of today, with this torch."""
+    found = calibrated(Machine().rates())
+    dtypes = {name: replace(of, date=day or date.today().isoformat()) for name, of in found.dtypes.items()}
+    return replace(found, torch=torch, dtypes=dtypes)
+
+
+def test_an_equal_block_of_several_rows_is_traced_once(monkeypatch):
+    """Each row has a plan of its own; the number of layers changes no block, the activation does."""
+    traced = []
+
+    def rows_of(plan, block, *about):
+        traced.append(plan)
+        return real(plan, block, *about)
+
+    real = predicting.rows_of
+    monkeypatch.setattr(predicting, "rows_of", rows_of)
+    study = {**STUDY, "explore": {"activation": ["gelu", "swiglu"], "layers": [1, 2, 3]}}
+    rows = run(study, audit=0, hardware=["l4"]).to_dict()["combinations"]
+    assert (len(rows), len(traced)) == (6, 2)
+    times = [row["costs"][0]["latency"]["median_ms"] for row in rows]
+    assert times[0] == times[1] == times[2] != times[3] == times[4] == times[5]
+
+
+DECODE = {**STUDY, "explore": {}, "workloads": [{"phase": "decode", "context": 16, "dtype": "float32"}], "dim": 256}
+
+
+@pytest.mark.parametrize(
+    ("beside", "cache"),
+    [
+        (None, "cold weights"),
+        ({"cache": "warm", "copies": 1}, "warm"),
+        ({"cache": "warm"}, "warm"),
+        ({"cache": "cold weights", "copies": 40}, "cold weights"),
+        ({"cache": "cold", "copies": 1}, "cold weights"),
+        ({"cache": "warm", "device": "another"}, "cold weights"),
+    ],
+)
+def test_a_prediction_is_of_what_was_measured_beside_it(beside, cache):
+    found, alone = predicted_beside(beside), predicted_beside(None)
+    assert found["cache"] == cache
+    assert (found["median_ms"] < alone["median_ms"]) is (cache == "warm")
+
+
+def predicted_beside(measured):
+    """The entry of one block, whose weights fit in the nearest cache, in decode."""
+    blueprint = load(DECODE)
+    (row,) = run(blueprint, audit=0).to_dict()["combinations"]
+    plans = {one.id: one.plan for one in blueprint.combinations().rows}
+    if measured is not None:
+        row["costs"][0]["latencies"] = [{"source": "measured", "device": "A machine", **measured}]
+    predicting.predict_rows([row], plans, {"local": machine()}, {}, lambda *_: None)
+    return row["costs"][0]["latencies"][-1]
+
+
+def test_what_cannot_be_traced_says_what_it_would_rest_on(monkeypatch):
+    def rows_of(*_):
+        raise MeasureError("not predicted: it reads values")
+
+    monkeypatch.setattr(predicting, "rows_of", rows_of)
+    (row, _) = run(STUDY, audit=0, hardware=["l4"]).to_dict()["combinations"]
+    entry = row["costs"][0]["latency"]
+    assert (entry["device"], entry["regime"], entry["median_ms"]) == ("l4", "throughput", None)
+    assert entry["reason"] == "not predicted: it reads values"
+    assert entry["basis"].startswith("estimate: data sheet")
+    assert not entry["validated"]

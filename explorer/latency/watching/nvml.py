@@ -52,9 +52,21 @@ class Nvml:
         return None if bits is None else tuple(word for bit, word in REASONS.items() if bits & bit)
 
     def processes(self) -> int | None:
-        """How many processes compute on it, this one included."""
+        """How many processes have it open to compute, this one included, idle ones too."""
         found = self._ask("nvmlDeviceGetComputeRunningProcesses")
         return None if found is None else len({process.pid for process in found})
+
+    def busy(self, since_us: int) -> dict[int, int] | None:
+        """By process id, the share of time in percent that kernels of each process ran, where that was not 0.
+
+        since_us: microseconds since the epoch. Older samples, and shares that some drivers make up, are left out
+        (https://github.com/Syllo/nvtop/issues/110).
+        """
+        try:
+            found = self.library.nvmlDeviceGetProcessUtilization(self.handle, since_us)
+        except self.library.NVMLError as error:
+            return {} if error.value in (self.library.NVML_SUCCESS, self.library.NVML_ERROR_NOT_FOUND) else None
+        return {one.pid: one.smUtil for one in found if one.timeStamp > since_us and 0 < one.smUtil <= 100}
 
     def _kind(self, kind: str) -> int:
         return getattr(self.library, f"NVML_CLOCK_{kind}")
