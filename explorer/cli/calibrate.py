@@ -42,8 +42,8 @@ def calibrate(
         dates = ", ".join(f"{name} of {of.date}" for name, of in kept.dtypes.items())
         emit("\n".join([*_table(found), "", f"stored in {path}: {dates}"]) + "\n")
         for name, of in found.dtypes.items():
-            if of.fault:
-                complain(f"{name}: predictions are not validated on this device: {of.fault}")
+            for fault in of.faults:
+                complain(f"{name}: predictions are not validated on this device: {fault}")
 
 
 def _table(found: "Calibration") -> list[str]:

@@ -106,7 +106,7 @@ def _cpu_model() -> str:
             key, _, value = line.partition(":")
             if key.strip() == "model name" and value.strip():
                 return value.strip()
-    return f"{platform.machine() or 'CPU'} of {platform.node() or 'this machine'}"
+    return platform.processor() or platform.machine() or "unknown CPU"
 
 
 def _nvidia_driver() -> str | None:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _TIMES_THE_CACHE = 4
 _CACHE_IF_UNKNOWN = 64 * MIB
-_SHARE_OF_MEMORY = 0.1
+_SHARE_OF_MEMORY = 0.06
 _SHORT_MS, _LONG_MS = 4.0, 20.0
 _LAUNCH, _REFILLED = "launch", "after a large kernel"
 

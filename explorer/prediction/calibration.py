@@ -65,12 +65,11 @@ class HeldOut:
         """The median error of a phase, or of all where none of that was held out."""
         return self.phases.get(phase, self.median)
 
-    @property
-    def fault(self) -> str | None:
-        """Why predictions are not validated, None where they are."""
-        for phase, error in self.phases.items():
-            if error > WORST_MEDIAN:
-                return f"held-out blocks in {phase} are off by {error:.0%} (median), more than {WORST_MEDIAN:.0%}"
+    def fault(self, phase: str) -> str | None:
+        """Why predictions of a phase are not validated, None where they are."""
+        error = self.error(phase)
+        if error > WORST_MEDIAN:
+            return f"held-out blocks in {phase} are off by {error:.0%} (median), more than {WORST_MEDIAN:.0%}"
         if self.ratio > WORST_RATIO:
             return f"a ratio of two held-out blocks is off by {self.ratio:.2f}x, more than {WORST_RATIO:g}x"
         return None
@@ -97,12 +96,16 @@ class OfDtype:
     clean: float
     guard: str
 
-    @property
-    def fault(self) -> str | None:
-        """Why predictions are not validated, None where they are."""
+    def fault(self, phase: str) -> str | None:
+        """Why predictions of a phase are not validated, None where they are."""
         if self.clean < LEAST_CLEAN:
             return f"only {self.clean:.0%} of the samples were undisturbed, fewer than {LEAST_CLEAN:.0%}"
-        return self.held_out.fault
+        return self.held_out.fault(phase)
+
+    @property
+    def faults(self) -> list[str]:
+        """Those of all phases that were held out, each once."""
+        return list(dict.fromkeys(fault for phase in self.held_out.phases if (fault := self.fault(phase))))
 
 
 @dataclass(frozen=True)
@@ -115,11 +118,6 @@ class Calibration:
     torch: str
     by: str
     dtypes: Mapping[str, OfDtype]
-
-    @property
-    def on_host(self) -> bool:
-        """Whether the host is the device, so that launching and working add up."""
-        return self.kind == "cpu"
 
     @property
     def kind(self) -> str:
@@ -164,14 +162,13 @@ def _of_dtype(data: Mapping[str, Any]) -> OfDtype:
     return OfDtype(**{**data, **read, "held_out": replace(held_out, blocks=pairs)})
 
 
-def stale(calibration: Calibration, torch_version: str, today: date) -> str | None:
-    """Why a calibration should be made anew, None where it is good."""
-    dates = [date.fromisoformat(of.date) for of in calibration.dtypes.values()]
-    days = max((today - day).days for day in dates)
+def stale(calibration: Calibration, dtype: str, torch_version: str, today: date) -> str | None:
+    """Why a calibration of a dtype that it has should be made anew, None where it is good."""
+    days = (today - date.fromisoformat(calibration.dtypes[dtype].date)).days
     if calibration.torch != torch_version:
         why = f"was measured with torch {calibration.torch}, this is {torch_version}"
     elif days > MOST_DAYS:
         why = f"is {days} days old, more than {MOST_DAYS}"
     else:
         return None
-    return f"the calibration of {calibration.name} {why}: run `explorer calibrate` again"
+    return f"the calibration of {calibration.name} in {dtype} {why}: run `explorer calibrate` again"

@@ -10,7 +10,6 @@ from explorer.cost.ledger.rows import Row
 from explorer.prediction.kernels import MIB
 from explorer.prediction.rates import Rates
 from explorer.prediction.rows import CALL
-from explorer.prediction.working_set import WorkingSet
 
 NEAREST_CACHE = 2 * MIB
 """Bytes of the cache that a core has for itself, about: weights of so many bytes leave nothing else in it."""
@@ -49,12 +48,13 @@ class Refill:
     share: float = 0.0
     most: float = 0.0
 
-    def time(self, host: float, rows: Sequence[Row]) -> float:
-        """For a pass of `host` microseconds: nothing as long as its rows leave half of the cache, all without the rest.
+    def time(self, host: float, rows: Sequence[Row], moved: float) -> float:
+        """For a pass of `host` microseconds that moves so many different bytes.
 
-        Weights that fill the cache push the host's code and data out once more.
+        Nothing as long as these leave half of the cache, all where they leave none. Weights that fill the cache push
+        the host's code and data out once more.
         """
-        pushed_out = min(max(2 * WorkingSet.of(rows).moved / NEAREST_CACHE - 1, 0.0), 1.0)
+        pushed_out = min(max(2 * moved / NEAREST_CACHE - 1, 0.0), 1.0)
         times = max(sum(row.read.weights >= NEAREST_CACHE for row in rows), 1)
         return min(self.share * host, self.most * times) * pushed_out
 
@@ -66,10 +66,10 @@ class HostFit:
     costs: HostCosts
     refill: Refill = Refill()
 
-    def time(self, rows: Sequence[Row], rates: Rates) -> float:
-        """Microseconds of a pass."""
+    def time(self, rows: Sequence[Row], rates: Rates, moved: float) -> float:
+        """Microseconds of a pass that moves so many different bytes."""
         small = self.costs.time(rows, rates)
-        return small + self.refill.time(small, rows)
+        return small + self.refill.time(small, rows, moved)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON takes it."""

@@ -16,7 +16,7 @@ def pass_times(rows: Sequence[Row], around: WorkingSet, rates: Rates, host: Host
     kernels = [row for row in rows if row.kernels]
     splits = [rates.split(row, around) for row in kernels]
     return Times(
-        host=host.time(rows, rates),
+        host=host.time(rows, rates, around.moved),
         nodes=sum(rates.node(row) for row in kernels),
         bandwidth=sum(split.bandwidth for split in splits),
         math=sum(split.math for split in splits),

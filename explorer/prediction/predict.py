@@ -97,12 +97,14 @@ def _calibrated(asked: _Asked, calibration: Calibration, regime: str) -> Predict
         return replace(
             nothing, reason=f"not predicted: {asked.workload.dtype} is not calibrated on this device, only {known}"
         )
+    phase = asked.workload.phase
     times = pass_times(asked.rows, asked.around, found.rates, found.host)
-    ms, error = times.of(regime) / 1e3, found.held_out.error(asked.workload.phase)
-    doubt = found.fault or _outdated(calibration) or _elsewhere(calibration, regime) or asked.doubt
+    ms, error = times.of(regime) / 1e3, found.held_out.error(phase)
+    outdated = stale(calibration, asked.workload.dtype, _torch_version(), date.today())
+    doubt = found.fault(phase) or outdated or _elsewhere(calibration, regime) or asked.doubt
     return replace(
         nothing,
-        basis=f"{basis}, {found.date}; {_met(found.held_out, asked.workload.phase)}",
+        basis=f"{basis}, {found.date}; {_met(found.held_out, phase)}",
         ms=ms,
         low=ms * max(1 - error, 0.0),
         high=ms * (1 + error),
@@ -117,10 +119,10 @@ def _met(held_out: HeldOut, phase: str) -> str:
     return f"{which} off by {held_out.error(phase):.1%} (median), all by {held_out.largest:.0%} at most"
 
 
-def _outdated(calibration: Calibration) -> str | None:
+def _torch_version() -> str:
     import torch
 
-    return stale(calibration, torch.__version__, date.today())
+    return torch.__version__
 
 
 def _elsewhere(calibration: Calibration, regime: str) -> str | None:

@@ -52,6 +52,8 @@ HELD_OUT: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )  # fmt: skip
 """No curve and no fit sees these."""
+DECODED = ("modern block", "parallel block")
+"""Of these, those that decode a token: with more copies than caches hold, which takes memory."""
 
 
 @dataclass(frozen=True)
@@ -113,22 +115,19 @@ def tiny(dtype: str) -> tuple[Specimen, ...]:
 
 @cache
 def held_out(dtype: str, most_weights: int) -> tuple[Specimen, ...]:
-    """Blocks of widths that no curve was measured at: two long prompts, one short one, one decoded token.
+    """Blocks of widths that no curve was measured at: long prompts, short ones, and one decoded token.
 
-    most_weights: bytes of weights that the decoding ones take in turn, all together: so many copies each, as a decode
-    is measured and predicted.
+    most_weights: bytes of weights that each decoding block takes in turn, as a decode is measured.
     """
-    shapes = (
-        (1152, Workload("prefill", 2, 512, 512, dtype=dtype).settled()),
-        (640, Workload("prefill", 1, 128, 128, dtype=dtype).settled()),
-        (1152, Workload("decode", 1, 1, 256, dtype=dtype).settled()),
+    long, short = Workload("prefill", 2, 512, 512, dtype=dtype), Workload("prefill", 1, 128, 128, dtype=dtype)
+    decode = Workload("decode", 1, 1, 256, dtype=dtype).settled()
+    decoded = (_held_out(name, 1152, decode) for name in DECODED)
+    return (
+        *(_held_out(name, 1152, long.settled()) for name in HELD_OUT),
+        *(_held_out(name, 640, short.settled()) for name in HELD_OUT),
+        *(replace(one, copies=one.copies_for(most_weights)) for one in decoded),
     )
-    blocks = [
-        Specimen(name, {**written, "dim": dim, "heads": dim // 64}, workload)
-        for dim, workload in shapes
-        for name, written in HELD_OUT.items()
-    ]
-    share = most_weights / len(HELD_OUT)
-    return tuple(
-        replace(one, copies=one.copies_for(share)) if one.workload.phase == "decode" else one for one in blocks
-    )
+
+
+def _held_out(name: str, dim: int, workload: Workload) -> Specimen:
+    return Specimen(name, {**HELD_OUT[name], "dim": dim, "heads": dim // 64}, workload)

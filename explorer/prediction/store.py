@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,8 @@ def path_of(name: str, threads: int) -> Path:
     """
     host = device_name("cpu")
     both = name if name == host else f"{name} with {host}"
+    if host in (platform.machine(), platform.processor()):  # the system does not tell which CPU it is
+        both = f"{both} of {platform.node()}"
     plain = re.sub(r"[^a-z0-9]+", "-", both.lower()).strip("-") or "device"
     return cache_folder() / "calibrations" / f"{plain}-{threads}threads.json"
 

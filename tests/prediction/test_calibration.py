@@ -99,8 +99,9 @@ def test_an_old_calibration_is_told(torch_version: str, today: date, why: str | 
     of = replace(calibration.dtypes["float32"], date="2026-12-01")
     newer = replace(of, date="2027-03-01")
     calibration = replace(calibration, torch="2.13.0", dtypes={"float32": of, "bfloat16": newer})
-    said = stale(calibration, torch_version, today)
-    assert said == (why and f"the calibration of A machine {why}: run `explorer calibrate` again")
+    said = stale(calibration, "float32", torch_version, today)
+    assert said == (why and f"the calibration of A machine in float32 {why}: run `explorer calibrate` again")
+    assert stale(calibration, "bfloat16", "2.13.0", today) is None
 
 
 def test_errors_of_held_out_blocks() -> None:
@@ -148,5 +149,23 @@ def test_a_calibration_that_cannot_be_read_is_replaced(calibration: Calibration)
 @pytest.mark.parametrize(("clean", "fault"), [(0.5, None), (0.4, "only 40% of the samples were undisturbed")])
 def test_times_that_were_disturbed_are_in_doubt(clean: float, fault: str | None, calibration: Calibration) -> None:
     of = replace(calibration.dtypes["float32"], clean=clean)
-    assert (of.fault or "").startswith(fault or "")
-    assert (of.fault is None) == (fault is None)
+    assert (of.fault("prefill") or "").startswith(fault or "")
+    assert (of.fault("prefill") is None) == (fault is None)
+
+
+def test_a_phase_that_was_missed_leaves_the_other_alone(calibration: Calibration) -> None:
+    met = replace(calibration.dtypes["float32"].held_out, phases={"prefill": 0.05, "decode": 0.6})
+    of = replace(calibration.dtypes["float32"], held_out=met)
+    assert of.fault("prefill") is None
+    assert of.faults == ["held-out blocks in decode are off by 60% (median), more than 25%"]
+
+
+def test_a_cpu_that_the_system_does_not_name_is_one_machine_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every ARM machine of a shared home may be called aarch64."""
+    monkeypatch.setattr(store, "device_name", lambda device: "aarch64")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    found = set()
+    for node in ("one", "other"):
+        monkeypatch.setattr("platform.node", lambda node=node: node)
+        found.add(path_of("aarch64", 4).name)
+    assert found == {"aarch64-of-one-4threads.json", "aarch64-of-other-4threads.json"}

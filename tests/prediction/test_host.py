@@ -11,6 +11,7 @@ import pytest
 from explorer.cost.ledger.rows import Row, Traffic
 from explorer.prediction.host import NEAREST_CACHE, HostCosts, HostFit, Refill, TinyPass, fit_host
 from explorer.prediction.rates import Rates
+from explorer.prediction.working_set import WorkingSet
 from tests.prediction.machine import HOST
 
 ADD, GELU = Row("aten::add", "pointwise", kernels=1, part="a"), Row("aten::gelu", "pointwise", kernels=1, part="a")
@@ -27,13 +28,13 @@ def test_a_pass_is_the_sum_of_what_the_host_does(rates: Rates) -> None:
     code = 4 * 5.0  # additions and GELU are of one kind in one part
     attention, cached = 2 * 8.0, 3.0
     by_hand = 10 + overheads + 2 * 0.25 + 2.0 + code + attention + cached
-    assert HOST.time(rows, rates) == pytest.approx(by_hand)
-    assert HOST.time([], rates) == 10
+    assert HOST.time(rows, rates, 0) == pytest.approx(by_hand)
+    assert HOST.time([], rates, 0) == 10
 
 
 def test_the_same_kernel_again_finds_its_code_warm(rates: Rates) -> None:
-    once, again = HOST.time([ADD], rates), HOST.time([ADD, ADD], rates)
-    elsewhere = HOST.time([ADD, replace(ADD, part="z")], rates)
+    once, again = HOST.time([ADD], rates, 0), HOST.time([ADD, ADD], rates, 0)
+    elsewhere = HOST.time([ADD, replace(ADD, part="z")], rates, 0)
     assert (again - once, elsewhere - once) == (pytest.approx(4.0), pytest.approx(9.0))
 
 
@@ -52,16 +53,19 @@ def test_large_kernels_push_out_what_the_host_needs(weights: int, activations: i
     """Activations count once: the next kernel finds the same ones."""
     row = replace(ADD, read=Traffic(weights, activations))
     fit = replace(HOST, refill=Refill(share=1.0, most=20.0))
-    assert fit.time([row, replace(row, read=Traffic(0, activations))], rates) == pytest.approx(
-        HOST.time([row, row], rates) + added
-    )
+    rows = [row, replace(row, read=Traffic(0, activations))]
+    assert fit.time(rows, rates, WorkingSet.of(rows).moved) == pytest.approx(HOST.time([row, row], rates, 0) + added)
 
 
 def test_each_large_set_of_weights_pushes_out_a_share_of_the_pass_at_most_all_there_is() -> None:
     refill = Refill(share=0.5, most=100.0)
     large = replace(ADD, read=Traffic(NEAREST_CACHE))
-    assert [refill.time(host, [large]) for host in (40.0, 200.0, 600.0)] == [20.0, 100.0, 100.0]
-    assert [refill.time(host, [large, ADD, large]) for host in (40.0, 200.0, 600.0)] == [20.0, 100.0, 200.0]
+    assert [refill.time(host, [large], NEAREST_CACHE) for host in (40.0, 200.0, 600.0)] == [20.0, 100.0, 100.0]
+    assert [refill.time(host, [large, ADD, large], 2 * NEAREST_CACHE) for host in (40.0, 200.0, 600.0)] == [
+        20.0,
+        100.0,
+        200.0,
+    ]
 
 
 def passes(rates: Rates, costs: HostCosts, noise: float = 0.0) -> list[TinyPass]:
@@ -87,7 +91,7 @@ def test_noise_makes_no_cost_negative(rates: Rates) -> None:
     found = fit_host(noisy)
     assert min(vars(found.costs).values()) >= 0
     for one in noisy:
-        assert found.time(one.rows, one.rates) == pytest.approx(one.us, rel=0.1)
+        assert found.time(one.rows, one.rates, 0) == pytest.approx(one.us, rel=0.1)
 
 
 def test_passes_behind_large_kernels_tell_what_is_fetched_again(rates: Rates) -> None:
