@@ -2,10 +2,10 @@
 
     python tests/benchmarks/bench_prediction.py [--threads 2] [--dtype float32] [--rounds 20] [--blocks] [--raw FILE]
 
-14 blocks at five shapes. Kernels and tiny blocks, which predictions are made from, and the blocks themselves are
-sampled in the same rounds, so that a machine that changes its speed changes it for all; a sample in which something
-else used a CPU does not count. A decode is timed cold: copies of the block in turn, in all four times the last-level
-cache, if a quarter of the memory has room for them.
+14 blocks at five shapes, and four that are like nothing that is timed. Kernels and tiny blocks, which predictions are
+made from, and the blocks themselves are sampled in the same rounds, so that a machine that changes its speed changes it
+for all; a sample in which something else used a CPU does not count. A decode is timed cold: copies of the block in turn,
+in all four times the last-level cache, if a quarter of the memory has room for them.
 """
 
 from __future__ import annotations
@@ -57,12 +57,20 @@ BLOCKS: Mapping[str, Mapping[str, Any]] = {
     "block, naive, post": {**CLASSIC, "attention": "mha_naive", "activation": "relu", "placement": "post"},
     "block, parallel": {**CLASSIC, "layout": "parallel"},
 }
+UNLIKE: Mapping[str, Mapping[str, Any]] = {
+    "MHA in a window of 128": {**ATTENTION, "attention": "mha", "window": 128},
+    "MHA, soft cap": {**ATTENTION, "attention": {"mha": {"softcap": 30.0}}},
+    "GQA with sinks": {**ATTENTION, "attention": {"gqa": {"kv_heads": 4, "sinks": True}}},
+    "MLA": {**ATTENTION, "attention": "mla"},
+}
+"""What attends behind a mask, without a kernel of its own, or in other widths."""
 SHAPES = {  # width, batch, tokens, context; target: median error in percent
     "prefill 8 x 256": (768, Workload("prefill", 8, 256, 256), 8),
     "prefill 1 x 128": (768, Workload("prefill", 1, 128, 128), 20),
     "decode 1 x 1 of 128, cold": (768, Workload("decode", 1, 1, 128), 12),
     "decode 1 x 1 of 128, warm": (768, Workload("decode", 1, 1, 128), None),
     "held out: 2 x 512, dim 1152": (1152, Workload("prefill", 2, 512, 512), 8),
+    "unlike: 1 x 1024": (768, Workload("prefill", 1, 1024, 1024), None),
 }
 LEAST_TO_ROTATE = 2**20
 """Bytes of weights below which no cache is too small."""
@@ -75,7 +83,7 @@ def specimens(dtype: str) -> dict[str, list[Specimen]]:
         settled = Workload(**{**vars(workload), "dtype": dtype}).settled()
         found[shape] = [
             Specimen(f"{shape}: {name}", {**written, "dim": dim, "heads": 12}, settled, registry=REGISTRY)
-            for name, written in BLOCKS.items()
+            for name, written in (UNLIKE if shape.startswith("unlike") else BLOCKS).items()
         ]
     cold = "decode 1 x 1 of 128, cold"
     found[cold] = rotated(found[cold])
