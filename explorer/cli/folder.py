@@ -14,7 +14,7 @@ FEW, MANY = ("result.json", "table.md", "table.csv"), ("study.json", TABLE)
 VERDICT = ("result.json", "verdict.txt")
 """Files of two blueprints that were timed against each other."""
 BLUEPRINT, OPTIONS = "blueprint.yaml", "options.yaml"
-_RESULTS = tuple(dict.fromkeys((*FEW, *MANY, *VERDICT)))
+_RESULTS = tuple(dict.fromkeys((*FEW, *MANY, *VERDICT, BLUEPRINT)))
 
 
 @contextmanager
@@ -83,13 +83,22 @@ def refuse_foreign(path: Path | None) -> None:
         return
     try:
         ours = (path / OPTIONS).exists()
-        others = [name for name in (*_RESULTS, BLUEPRINT, OPTIONS) if (path / name).exists()]
+        others = [name for name in (*_RESULTS, OPTIONS) if (path / name).exists()]
     except OSError as error:
         raise _refused(path, error) from error
     if others and not ours:
         raise UsageError(
             f"--out {path}: {', '.join(others)} would be overwritten, and no run wrote it; name another folder"
         )
+
+
+def refuse_sources(path: Path | None, *sources: str) -> None:
+    """A blueprint that is read may not be among the files of an earlier run that a result takes the place of.
+
+    Raises: UsageError.
+    """
+    if path is not None and (path / BLUEPRINT).resolve() in map(Path.resolve, map(Path, sources)):
+        raise UsageError(f"--out {path}: {BLUEPRINT} there is read, and would be removed; name another folder")
 
 
 def _prove_writable(path: Path) -> None:

@@ -43,7 +43,7 @@ def measurements(folder: Path | None, resume: bool) -> Store | None:
         return None
     path = folder / MEASUREMENTS
     if resume and not path.exists():
-        _note(f"--resume: there is no {path}; all is measured")
+        _note(f"--resume: there is no {path}, as after a run that finished; all is measured")
     elif path.exists() and not resume:
         raise UsageError(
             f"--out {folder}: an interrupted run left {MEASUREMENTS} there: add --resume to go on with it, or delete it"

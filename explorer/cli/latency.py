@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli.failures import exit_codes
-from explorer.cli.folder import OPTIONS, VERDICT, opened, refuse_foreign, write_result
+from explorer.cli.folder import OPTIONS, VERDICT, opened, refuse_foreign, refuse_sources, write_result
 from explorer.cli.formats import Format
 from explorer.cli.installed import loaded
 from explorer.cli.latency_options import Cache, Device, Effort, Efforts, Impl, Resume, words
@@ -88,6 +88,7 @@ def _answer(request: Request, form: Format, out: Path | None, resume: bool) -> i
     )
     store = measurements(out, resume)
     refuse_foreign(out)
+    refuse_sources(out, request.one, request.other)
     measuring = Measuring(
         effort=request.effort, device=request.device, impls=words(request.impl), cache=request.cache, store=store
     )

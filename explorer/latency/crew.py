@@ -13,6 +13,9 @@ from explorer.latency.raw import Failed, Lane, Process
 from explorer.latency.spawned import Lost, spawned
 from explorer.latency.store import Store
 
+_HARDLY = {"rounds": 1, "fewest_rounds": 1, "sample_ms": 0, "warm_ms": 0, "warm_limit_ms": 0, "budget_ms": 0}
+"""The effort for what is looked at besides times."""
+
 
 def measure_job(
     job: Job, *, store: Store | None = None, on_progress: OnProgress | None = None
@@ -43,6 +46,7 @@ class _Crew:
         self.on_progress = on_progress
         self.failed: set[str] = set()
         self.without: set[Lane] = set()
+        self.uninspected: set[str] = set()
         self.tried: dict[int, set[str]] = {}
 
     def note(self, found: Process | Failed) -> None:
@@ -62,7 +66,8 @@ class _Crew:
         while missing := self.missing(seed):
             needed = {other for key in missing for other in self.job.beside[key]}
             part = self.job.only(missing | (needed - self.failed))
-            part = replace(part, seed=seed, without=tuple(sorted(self.without)))
+            without, uninspected = tuple(sorted(self.without)), tuple(sorted(self.uninspected))
+            part = replace(part, seed=seed, without=without, uninspected=uninspected)
             for found in self.run(part):
                 self.note(found)
                 if self.store is not None:
@@ -94,8 +99,8 @@ class _Crew:
         """What one worker finds, in the end what it was lost with. Raises _NotBegun where that was nothing yet."""
         last: Progress | None = None
         timed: Process | None = None
-        with spawned(part) as worker:
-            try:
+        try:
+            with spawned(part) as worker:
                 for message in worker.messages():
                     kind, data = message.pop("event"), message
                     if kind == "progress":
@@ -108,11 +113,51 @@ class _Crew:
                     elif kind == "process":
                         timed = None
                         yield Process.from_dict(data)
-            except Lost as lost:
-                if last is None or last.stage != "inspecting":
-                    yield _blamed(last, lost)
-                elif timed is not None:
-                    yield _uninspected(timed, last.candidate, lost)
+        except Lost as lost:
+            if last is None or last.stage != "inspecting":
+                yield _blamed(last, lost)
+            elif timed is not None:
+                yield self.inspected(timed, part, last.candidate, lost)
+
+    def inspected(self, timed: Process, part: Job, suspect: str, lost: Lost) -> Process:
+        """A record whose worker was lost when it looked for the facts of a candidate, after all times were taken.
+
+        Fresh workers look for the facts that it lacks: one for the others, one for the suspect, which then has the
+        memory that all had. Later processes do without the suspect's. What ran out of memory beside others may have
+        enough in the next worker, which has less to do: it is not in here.
+        """
+        from explorer.latency.facts import not_looked_at
+
+        self.uninspected.add(suspect)
+        others = [key for key in _unseen(timed) if key not in {suspect, *part.uninspected}]
+        groups = [others, [suspect]] if len(part.recipes) > 1 else []
+        for keys in filter(None, groups):
+            for key, facts in self.facts(part.only(keys)):
+                timed = _with_facts(timed, key, facts)
+        reason = f"{lost} while inspecting {suspect}"
+        for lane in (track.lane for track in timed.tracks):
+            if not _is_seen(timed, lane):
+                timed = _with_facts(timed, lane.candidate, {lane.impl: not_looked_at(lane.impl, reason)})
+        return replace(timed, failed=tuple(one for one in timed.failed if not one.out_of_memory))
+
+    def facts(self, part: Job) -> Iterator[tuple[str, Mapping[str, Mapping[str, Any]]]]:
+        """What a worker that takes hardly any times finds besides; nothing where it cannot go on."""
+        try:
+            for found in self.run(replace(part, effort=replace(part.effort, **_HARDLY))):
+                if isinstance(found, Process):
+                    yield from found.facts.items()
+        except MeasureError:
+            return  # the times are there all the same
+
+
+def _unseen(record: Process) -> list[str]:
+    """The candidates that have a lane of which no facts are known."""
+    lanes = [track.lane for track in record.tracks]
+    return list(dict.fromkeys(lane.candidate for lane in lanes if not _is_seen(record, lane)))
+
+
+def _is_seen(record: Process, lane: Lane) -> bool:
+    return "sdpa" in record.facts.get(lane.candidate, {}).get(lane.impl, {})
 
 
 def _with_facts(timed: Process, candidate: str, facts: Mapping[str, Mapping[str, Any]]) -> Process:
@@ -120,20 +165,6 @@ def _with_facts(timed: Process, candidate: str, facts: Mapping[str, Mapping[str,
     had = timed.facts.get(candidate, {})
     found = {impl: {**had.get(impl, {}), **more} for impl, more in facts.items()}
     return replace(timed, facts={**timed.facts, candidate: {**had, **found}})
-
-
-def _uninspected(timed: Process, candidate: str, lost: Lost) -> Process:
-    """A record whose worker was lost when it looked for the facts of a candidate, after all times were taken.
-
-    What ran out of memory beside others may have enough in the next worker, which has less to do: it is not in here.
-    """
-    from explorer.latency.facts import not_looked_at
-
-    reason = f"{lost} while inspecting {candidate}"
-    for other, impl in dict.fromkeys((track.lane.candidate, track.lane.impl) for track in timed.tracks):
-        if "sdpa" not in timed.facts.get(other, {}).get(impl, {}):
-            timed = _with_facts(timed, other, {impl: not_looked_at(impl, reason)})
-    return replace(timed, failed=tuple(one for one in timed.failed if not one.out_of_memory))
 
 
 class _NotBegun(Exception):

@@ -9,19 +9,21 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
 from explorer.assembly.build import build_block
 from explorer.assembly.construction import dtype_of
+from explorer.assembly.model import BlockModule
 from explorer.blueprint.workload import Workload
+from explorer.errors import MeasureError
 from explorer.latency.facts import gated
 from explorer.latency.job import Job
+from explorer.latency.memory import free_bytes
 from explorer.latency.parity import Agreement
 from explorer.latency.protocol import OnProgress, Progress
 from explorer.latency.recipe import Recipe
-from explorer.latency.runner import Feed, Make, ready
-from explorer.latency.same_step import Run, compare_runs
-from explorer.latency.twins import declared_equal, equal_moves, share_weights
+from explorer.latency.runner import Feed
+from explorer.latency.same_step import Run, compare_runs, least_bytes, twin_runs
+from explorer.latency.twins import declared_equal
 from explorer.registry.registry import Registry
 
 # Enough for every head and most experts to have something to do, and few enough to cost nothing.
@@ -56,31 +58,36 @@ def _pairs(job: Job, registry: Registry) -> Iterator[tuple[Recipe, Recipe]]:
 def _gate(recipe: Recipe, base: Recipe, registry: Registry, job: Job) -> Agreement:
     """In float32 at least first: only there is seen what is less than a rounding of a narrower dtype."""
     dtype = dtype_of(recipe.settled.dtype)
-    for each in dict.fromkeys((torch.promote_types(dtype, torch.float32), dtype)):
+    wide = torch.promote_types(dtype, torch.float32)
+    _check_room(least_bytes(*_blocks(recipe, base, registry, "meta", wide), recipe.settled.phase), job.device)
+    for each in dict.fromkeys((wide, dtype)):
         found = compare_runs(*_runs(recipe, base, registry, job, each))
         if not found.ok:
             break
     return found
 
 
-def _runs(recipe: Recipe, base: Recipe, registry: Registry, job: Job, dtype: torch.dtype) -> Iterator[Run]:
-    """The phase that is timed, short, on both blocks: in eval mode, for dropout draws other numbers in each."""
-    plans = [one.plan(registry) for one in (recipe, base)]
-    ours, theirs = (
-        build_block(plan, one.block, device=job.device, dtype=dtype)
-        for plan, one in zip(plans, (recipe, base), strict=True)
-    )
-    share_weights(ours, theirs)
+def _check_room(needed: int, device: str) -> None:
+    """Raises MeasureError where too little is free: on a CPU the system would end this process."""
+    free = free_bytes(device)
+    if free is not None and needed > free:
+        sizes = [f"{size / 2**30:.1f} GiB" for size in (needed, free)]
+        raise MeasureError(f"not compared: comparing takes {sizes[0]}, {sizes[1]} are free on {device}")
+
+
+def _blocks(
+    recipe: Recipe, base: Recipe, registry: Registry, device: str, dtype: torch.dtype
+) -> tuple[BlockModule, BlockModule]:
+    ours, theirs = (build_block(one.plan(registry), one.block, device=device, dtype=dtype) for one in (recipe, base))
+    return ours, theirs
+
+
+def _runs(recipe: Recipe, base: Recipe, registry: Registry, job: Job, dtype: torch.dtype) -> tuple[Run, Run]:
+    """The phase that is timed, short, on both blocks."""
     workload = _short(recipe.settled, str(dtype).removeprefix("torch."))
-    moves = equal_moves(ours, theirs) if workload.phase == "train" else (None, None)
-    feed = Feed(dim=plans[0].dim, source=recipe.reads_source)
-    for block, move in zip((ours, theirs), moves, strict=True):
-        step = ready(_given(block), workload, feed, device=job.device, seed=job.seed)
-        yield Run(step, block.eval(), move)
-
-
-def _given(block: nn.Module) -> Make:
-    return lambda device, dtype: block
+    feed = Feed(dim=recipe.plan(registry).dim, source=recipe.reads_source)
+    blocks = _blocks(recipe, base, registry, job.device, dtype)
+    return twin_runs(*blocks, workload, feed, device=job.device, seed=job.seed)
 
 
 def _short(workload: Workload, dtype: str) -> Workload:

@@ -25,7 +25,8 @@ class Job:
 
     threads, float32_matmul: of torch in the worker. modules: plugin modules beside the installed ones. path: sys.path.
     last_cache: bytes of the last-level cache, None for what the device tells (see `last_cache_bytes`). without: lanes
-    that are left out, because trying them ends a worker.
+    that are left out, because trying them ends a worker. uninspected: candidates of which only times are wanted,
+    because looking for facts of them ended one.
     """
 
     device: str
@@ -42,6 +43,7 @@ class Job:
     versions: Mapping[str, str]
     last_cache: int | None = None
     without: tuple[Lane, ...] = ()
+    uninspected: tuple[str, ...] = ()
 
     @property
     def beside(self) -> dict[str, frozenset[str]]:
@@ -74,7 +76,7 @@ class Job:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Job:
         """What `to_dict` made, read again."""
-        lists = {key: tuple(data[key]) for key in ("impls", "modules", "path")}
+        lists = {key: tuple(data[key]) for key in ("impls", "modules", "path", "uninspected")}
         recipes = tuple(Recipe(**one) for one in data["recipes"])
         without = tuple(Lane(**one) for one in data["without"])
         return cls(**{**data, **lists, "effort": Effort(**data["effort"]), "recipes": recipes, "without": without})

@@ -13,7 +13,7 @@ from explorer.errors import UsageError
 from explorer.latency.arms import Arm, Candidate, Surroundings, arms_of
 from explorer.latency.device import environment
 from explorer.latency.effort import Effort, effort_for
-from explorer.latency.facts import facts_of
+from explorer.latency.facts import facts_of, not_looked_at
 from explorer.latency.failure import Failure, attempt
 from explorer.latency.guard import Guard, guard_for
 from explorer.latency.implementation import checked
@@ -33,6 +33,8 @@ OnTimed = Callable[[Process], object]
 OnFacts = Callable[[str, Mapping[str, Mapping[str, Any]]], object]
 """Gets the key of a candidate, and by implementation what is known of it besides times."""
 
+_ENDED = "not looked for: looking for facts of it ended an earlier process"
+
 
 def measure(
     candidates: Sequence[Candidate],
@@ -45,6 +47,7 @@ def measure(
     last_cache: int | None = None,
     regimes: Sequence[Regime] | None = None,
     without: Collection[Lane] = (),
+    uninspected: Collection[str] = (),
     baselines: Mapping[str, str | None] | None = None,
     guard: Guard | None = None,
     on_progress: OnProgress | None = None,
@@ -55,10 +58,11 @@ def measure(
 
     A candidate that fails costs only itself: the reason stands in `failed`. seed: draws the order of building and of
     the rounds. last_cache: bytes of the last-level cache, None for what the device tells. without: lanes to leave out.
-    baselines: by candidate the one that it is compared with, so that rounds go on until both were clean in enough. Of
-    the effort, `processes` and `hang_s` do not apply here. Torch's global state is left as it was. on_timed: gets the
-    record as soon as all is timed, without facts: looking for those builds each candidate once more, which may end this
-    process. on_facts: gets what is found of each candidate.
+    uninspected: candidates whose facts are not looked for, which then say so. baselines: by candidate the one that it
+    is compared with, so that rounds go on until both were clean in enough. Of the effort, `processes` and `hang_s` do
+    not apply here. Torch's global state is left as it was. on_timed: gets the record as soon as all is timed, without
+    facts: looking for those builds each candidate once more, which may end this process. on_facts: gets what is found
+    of each candidate.
 
     Raises UsageError for an unknown effort, implementation or cache mode, and for two candidates with one key;
     DeviceLost where a candidate leaves this process without its device.
@@ -72,6 +76,7 @@ def measure(
         rng=random.Random(seed),
         regimes=ways,
         without=frozenset(without),
+        uninspected=frozenset(uninspected),
         baselines=baselines or {},
         guard=guard or guard_for(device),
         on_progress=on_progress or (lambda progress: None),
@@ -91,6 +96,7 @@ class _Bench:
     rng: random.Random
     regimes: tuple[Regime, ...]
     without: frozenset[Lane]
+    uninspected: frozenset[str]
     baselines: Mapping[str, str | None]
     guard: Guard
     on_progress: OnProgress
@@ -191,7 +197,10 @@ def _facts(lanes: Mapping[Lane, Warm], bench: _Bench) -> dict[str, dict[str, Any
     facts = {}
     for done, (candidate, impls) in enumerate(arms.items()):
         bench.on_progress(Progress("inspecting", done, len(arms), candidate))
-        facts[candidate] = facts_of(impls, bench.at.device)
+        if candidate in bench.uninspected:
+            facts[candidate] = {impl: not_looked_at(impl, _ENDED) for impl in impls}
+        else:
+            facts[candidate] = facts_of(impls, bench.at.device)
         bench.on_facts(candidate, facts[candidate])
     return facts
 

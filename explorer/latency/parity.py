@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from explorer.errors import MeasureError
-from explorer.latency.twins import share_weights
 
 Forward = Callable[..., Tensor]
 
@@ -39,25 +36,6 @@ class Agreement:
         if self.bound >= 1:
             return f"not compared: a change of one rounding moves the results by {self.bound:.1e}"
         return f"not compared: results differ by {self.error:.1e} (bound {self.bound:.1e})"
-
-
-def gate(one: nn.Module, other: nn.Module, inputs: Sequence[Any], dtype: torch.dtype) -> Agreement:
-    """Whether two blocks that are declared equal are so, on these inputs: the weights of `other` are put into `one`.
-
-    inputs: what both take, in this dtype as the blocks are. In eval mode, without gradients; modes stay as they were.
-    Of a narrower dtype than float32 both are compared in float32 first, on copies: only there is seen what is less
-    than a rounding.
-    Raises: MeasureError where they differ in a component of which neither says that it is the other.
-    """
-    share_weights(one, other)
-    wide, length = torch.promote_types(dtype, torch.float32), reduction(other, inputs)
-    with _evaluating(one, other), torch.no_grad():
-        if wide != dtype:
-            ours, theirs = (copy.deepcopy(module).to(wide) for module in (one, other))
-            first = compare(ours, theirs, [_in(wide, given) for given in inputs], wide, length)
-            if not first.ok:
-                return first
-        return compare(one, other, inputs, dtype, length)
 
 
 def compare(one: Forward, other: Forward, inputs: Sequence[Any], dtype: torch.dtype, length: int) -> Agreement:
@@ -142,20 +120,3 @@ def moved_by_rounding(given: Any) -> Any:
     signs = torch.randint(2, given.shape, generator=drawn, device=given.device) * 2 - 1
     moved = given * (1 + torch.finfo(given.dtype).eps * signs).to(given.dtype)
     return moved.requires_grad_(given.requires_grad)
-
-
-def _in(dtype: torch.dtype, given: Any) -> Any:
-    return given.to(dtype) if isinstance(given, Tensor) and given.is_floating_point() else given
-
-
-@contextmanager
-def _evaluating(*modules: nn.Module) -> Iterator[None]:
-    """All in eval mode; at the end each part is in the mode that it was in."""
-    before = [(part, part.training) for module in modules for part in module.modules()]
-    for module in modules:
-        module.eval()
-    try:
-        yield
-    finally:
-        for part, training in before:
-            part.training = training

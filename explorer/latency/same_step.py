@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from explorer.blueprint.workload import Workload
 from explorer.latency.parity import Agreement, agree, bound, compare, moved_by_rounding, reduction, worst
-from explorer.latency.runner import Forward, Step
+from explorer.latency.runner import Feed, Forward, Step, ready
+from explorer.latency.twins import equal_moves, moving_bytes, share_weights
+
+_PIECE = 2**20
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,32 @@ class Run:
         return _Trained(y.detach(), slopes[: len(given)], slopes[len(given) :])
 
 
+def twin_runs(
+    one: nn.Module, other: nn.Module, workload: Workload, feed: Feed, *, device: str, seed: int = 0
+) -> tuple[Run, Run]:
+    """The same step on two blocks that shall compute the same, with the same weights, to be compared.
+
+    In eval mode, training too: dropout would draw other numbers in each. For what is raised see `share_weights` and
+    `ready`.
+    """
+    share_weights(one, other)
+    moves = equal_moves(one, other) if workload.phase == "train" else (None, None)
+    ours, theirs = (
+        Run(ready(lambda *where, block=block: block, workload, feed, device=device, seed=seed), block.eval(), move)
+        for block, move in zip((one, other), moves, strict=True)
+    )
+    return ours, theirs
+
+
+def least_bytes(one: nn.Module, other: nn.Module, phase: str) -> int:
+    """Bytes that comparing `twin_runs` takes beside what their tokens make; of blocks without memory (meta) too."""
+    weights = sum(tensor.nbytes for block in (one, other) for tensor in (*block.parameters(), *block.buffers()))
+    if phase != "train":
+        return weights
+    kept, moving = moving_bytes(one, other)
+    return weights + max(moving, kept + weights)  # two sets of gradients
+
+
 def compare_runs(one: Run, other: Run) -> Agreement:
     """Whether two runs agree on the inputs of the second: see `parity.agree`.
 
@@ -56,10 +86,11 @@ def compare_runs(one: Run, other: Run) -> Agreement:
     dtype = next((weight.dtype for weight in other.module.parameters()), torch.get_default_dtype())
     if other.step.phase != "train":
         return compare(one.result, other.result, inputs, dtype, length)
-    ours, theirs = one.trained(*inputs), other.trained(*inputs)
-    moved = other.trained(*map(moved_by_rounding, inputs))
-    tensors = zip((ours.y, *ours.inputs), (theirs.y, *theirs.inputs), (moved.y, *moved.inputs), strict=True)
+    theirs, moved = other.trained(*inputs), other.trained(*map(moved_by_rounding, inputs))
     limit = bound(_apart(moved.weights, theirs.weights), dtype, length)
+    moved = replace(moved, weights=())  # of a block's size: two such sets at a time
+    ours = one.trained(*inputs)
+    tensors = zip((ours.y, *ours.inputs), (theirs.y, *theirs.inputs), (moved.y, *moved.inputs), strict=True)
     if one.moves is None or other.moves is None:
         error = _apart(ours.weights, theirs.weights)
     else:
@@ -87,27 +118,32 @@ def _slopes(y: Tensor, leaves: Sequence[Tensor]) -> Sequence[Tensor]:
 
 def _apart(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
     """The difference of two vectors in several tensors, as a share of the second (2-norms)."""
-    return _share(_norm(a.double() - b.double() for a, b in zip(one, other, strict=True)), _norm(other))
+    differences = (a - b for a, b in zip(_wide(one), _wide(other), strict=True))
+    return _share(_norm(differences), _norm(_wide(other)))
 
 
 def _apart_along(
     one: Sequence[Tensor], moves: Sequence[Tensor], other: Sequence[Tensor], other_moves: Sequence[Tensor]
 ) -> float:
     """The difference of two slopes as a share of the size that such a slope has: its terms have random signs."""
-    ours, theirs = (_products(*pair) for pair in ((one, moves), (other, other_moves)))
-    return _share(abs(_total(ours) - _total(theirs)), _norm(theirs))
+    (ours, _), (theirs, size) = _along(one, moves), _along(other, other_moves)
+    return _share(abs(ours - theirs), size)
 
 
-def _products(gradients: Sequence[Tensor], moves: Sequence[Tensor]) -> list[Tensor]:
-    return [gradient.double() * move for gradient, move in zip(gradients, moves, strict=True)]
+def _along(gradients: Sequence[Tensor], moves: Sequence[Tensor]) -> tuple[float, float]:
+    """The slope along moves, and the 2-norm of its terms."""
+    products = (gradient * move for gradient, move in zip(_wide(gradients), _wide(moves), strict=True))
+    terms = [(float(product.sum()), float(product.norm())) for product in products]
+    return math.fsum(total for total, _ in terms), math.hypot(*(norm for _, norm in terms))
 
 
-def _total(tensors: Iterable[Tensor]) -> float:
-    return math.fsum(float(tensor.sum()) for tensor in tensors)
+def _wide(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """A vector in several tensors in float64, in short pieces: as a whole it may be larger than the block."""
+    return (piece.double() for tensor in tensors for piece in tensor.flatten().split(_PIECE))
 
 
-def _norm(tensors: Iterable[Tensor]) -> float:
-    return math.hypot(*(float(tensor.double().norm()) for tensor in tensors))
+def _norm(pieces: Iterable[Tensor]) -> float:
+    return math.hypot(*(float(piece.norm()) for piece in pieces))
 
 
 def _share(part: float, whole: float) -> float:

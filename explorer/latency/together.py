@@ -45,6 +45,7 @@ def measured(
             cache=job.cache,
             last_cache=job.last_cache,
             without=job.without,
+            uninspected=job.uninspected,
             baselines={recipe.key: recipe.baseline for recipe in job.recipes},
             on_progress=on_progress,
             on_timed=on_timed and (lambda record: on_timed(_with_gates(record, passed))),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, Protocol, runtime_checkable
 
@@ -44,51 +45,97 @@ def declared_equal(plan: ModelPlan, label: str, other_plan: ModelPlan, other_lab
 
 
 @torch.no_grad()
-def share_weights(one: nn.Module, other: nn.Module, path: str = "") -> None:
+def share_weights(one: nn.Module, other: nn.Module) -> None:
     """Put the weights of `other` into `one`, by name, and as `load_from` says where they differ in a declared pair.
 
     Where it is `other` that says how, it gets the weights of that component from `one`.
     Raises: MeasureError where they differ in something else.
     """
-    if type(one) is not type(other) and isinstance(one, Twin):
-        one.load_from(other)
-    elif type(one) is not type(other) and isinstance(other, Twin):
-        other.load_from(one)
-    else:
-        _copy_own(one, other, path)
-        for name, child in one.named_children():
-            share_weights(child, other.get_submodule(name), f"{path}.{name}" if path else name)
+    for pair in _pairs(one, other):
+        _share(*pair)
 
 
 @torch.no_grad()
 def equal_moves(one: nn.Module, other: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-    """For all trained parameters of two blocks with equal weights small moves (float64): moved so they are equal again.
+    """For all trained parameters of two blocks with equal weights small moves (float32): moved so they are equal again.
 
     Slopes along these moves are equal where both compute the same, however `load_from` maps the weights of the one to
     those of the other (chain rule).
     """
-    ours, theirs = (copy.deepcopy(module).double() for module in (one, other))
-    share_weights(ours, theirs)  # again: in float64 a map of weights rounds otherwise
-    weights = [[weight for weight in module.parameters() if weight.requires_grad] for module in (ours, theirs)]
-    before = [[weight.clone() for weight in each] for each in weights]
-    for number, weight in enumerate(itertools.chain(*weights)):
-        drawn = torch.Generator(weight.device).manual_seed(number)
-        weight.add_(torch.randn(weight.shape, generator=drawn, dtype=weight.dtype, device=weight.device), alpha=_MOVE)
-    share_weights(ours, theirs)
-    first, second = (
-        [(new - old) / _MOVE for new, old in zip(*each, strict=True)] for each in zip(weights, before, strict=True)
-    )
+    moves: dict[Tensor, Tensor] = {}
+    for pair in _pairs(one, other):
+        moves |= _bent(*pair, len(moves)) if _declared(*pair) else _same(*pair, len(moves))
+    first, second = ([moves[weight] for weight in _trained(module)] for module in (one, other))
     return first, second
 
 
-def _copy_own(one: nn.Module, other: nn.Module, path: str) -> None:
-    """The tensors that a module holds itself, where the other has the same ones and the same parts."""
-    ours, theirs = _own(one), _own(other)
+def moving_bytes(one: nn.Module, other: nn.Module) -> tuple[int, int]:
+    """Bytes that `equal_moves` of two such blocks keeps, and at most what it takes meanwhile."""
+    bent = [_elements(*pair) for pair in _pairs(one, other) if _declared(*pair)]
+    kept = (_elements(one, other) + sum(bent)) // 2 * 4
+    return kept, kept + 16 * max(bent, default=0)
+
+
+def _pairs(one: nn.Module, other: nn.Module, path: str = "") -> Iterator[tuple[nn.Module, nn.Module]]:
+    """The parts of two blocks that share weights each by itself: declared pairs as wholes, of all else every module."""
+    if _declared(one, other):
+        yield one, other
+        return
     if _outline(one) != _outline(other):
         kinds = " and ".join(type(module).__name__ for module in (one, other))
         raise MeasureError(f"not compared: {path}: {kinds} hold other weights, and neither says that it is the other")
-    for name, tensor in ours.items():
-        tensor.copy_(theirs[name])
+    yield one, other
+    for name, child in one.named_children():
+        yield from _pairs(child, other.get_submodule(name), f"{path}.{name}" if path else name)
+
+
+def _declared(one: nn.Module, other: nn.Module) -> bool:
+    return type(one) is not type(other) and (isinstance(one, Twin) or isinstance(other, Twin))
+
+
+def _share(one: nn.Module, other: nn.Module) -> None:
+    if not _declared(one, other):
+        theirs = _own(other)
+        for name, tensor in _own(one).items():
+            tensor.copy_(theirs[name])
+    elif isinstance(one, Twin):
+        one.load_from(other)
+    elif isinstance(other, Twin):
+        other.load_from(one)
+
+
+def _same(one: nn.Module, other: nn.Module, seed: int) -> dict[Tensor, Tensor]:
+    """Moves of the weights that two modules hold themselves, under one name in both."""
+    moves: dict[Tensor, Tensor] = {}
+    for number, (name, weight) in enumerate(other.named_parameters(recurse=False)):
+        moves[weight] = moves[one.get_parameter(name)] = _drawn(weight, torch.float32, seed + number)
+    return moves
+
+
+def _bent(one: nn.Module, other: nn.Module, seed: int) -> dict[Tensor, Tensor]:
+    """Moves of the weights of a declared pair, by what `load_from` makes of moves in float64."""
+    ours, theirs = (copy.deepcopy(module).double() for module in (one, other))
+    _share(ours, theirs)  # again: in float64 a map of weights rounds otherwise
+    weights = [*_trained(ours), *_trained(theirs)]
+    before = [weight.clone() for weight in weights]
+    for number, weight in enumerate(weights):
+        weight.add_(_drawn(weight, weight.dtype, seed + number), alpha=_MOVE)
+    _share(ours, theirs)
+    moved = (new.sub_(old).div_(_MOVE).float() for new, old in zip(weights, before, strict=True))
+    return dict(zip(itertools.chain(_trained(one), _trained(other)), moved, strict=True))
+
+
+def _drawn(weight: Tensor, dtype: torch.dtype, seed: int) -> Tensor:
+    drawn = torch.Generator(weight.device).manual_seed(seed)
+    return torch.randn(weight.shape, generator=drawn, dtype=dtype, device=weight.device)
+
+
+def _trained(module: nn.Module) -> list[nn.Parameter]:
+    return [weight for weight in module.parameters() if weight.requires_grad]
+
+
+def _elements(*modules: nn.Module) -> int:
+    return sum(weight.numel() for module in modules for weight in module.parameters())
 
 
 def _outline(module: nn.Module) -> Any:

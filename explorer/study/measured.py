@@ -14,7 +14,7 @@ from explorer.latency.ratio import Ratio
 from explorer.latency.raw import Failed, Lane, Process, clean_times
 from explorer.latency.recipe import CLONE
 from explorer.latency.temperature import COLD
-from explorer.latency.timing import timing
+from explorer.latency.timing import Timing, timing
 from explorer.latency.verdict import Verdict
 
 Entry = dict[str, Any]
@@ -86,9 +86,26 @@ class Measured:
 
     @cached_property
     def failed(self) -> list[Failed]:
-        """What has no times, of all processes."""
+        """What has no times, of all processes, and what has none that is valid."""
         alone = [one for one in self.found if isinstance(one, Failed)]
-        return [*alone, *(one for process in self.processes for one in process.failed)]
+        within = (one for process in self.processes for one in process.failed)
+        return [*alone, *within, *(one for one in self._timed.values() if isinstance(one, Failed))]
+
+    @cached_property
+    def timings(self) -> dict[Lane, Timing]:
+        """What has valid times."""
+        return {lane: times for lane, times in self._timed.items() if isinstance(times, Timing)}
+
+    @cached_property
+    def _timed(self) -> dict[Lane, Timing | Failed]:
+        """The times of each lane, or why none of them is valid."""
+        found: dict[Lane, Timing | Failed] = {}
+        for lane in self._lanes:
+            try:
+                found[lane] = timing(self.processes, lane)
+            except MeasureError as error:
+                found[lane] = Failed(lane.candidate, str(error), lane.impl, lane.regime)
+        return found
 
     @cached_property
     def _verdicts(self) -> dict[Lane, Verdict]:
@@ -133,11 +150,9 @@ class Measured:
         return self.baselines.get(lane.candidate)
 
     def _entry(self, lane: Lane) -> Entry:
-        facts = self._facts(lane)
-        try:
-            times = timing(self.processes, lane)
-        except MeasureError as error:
-            return {**untimed(str(error), lane.impl, lane.regime), **facts}
+        facts, times = self._facts(lane), self._timed[lane]
+        if isinstance(times, Failed):
+            return {**untimed(times.reason, lane.impl, lane.regime), **facts}
         return {
             **times.to_dict(),
             **self._verdict(lane),
@@ -161,12 +176,23 @@ class Measured:
         return {"verdict": told.word, "reason": told.reason, "ratio": told.ratio and self._ratio(told.ratio, lane)}
 
     def _closed(self, lane: Lane) -> str | None:
-        """Why the time of a row says nothing beside others': it, or its baseline, does not compute what it should."""
+        """Why the time of a row says nothing beside others'.
+
+        It, or its baseline, does not compute what it should, or one found its weights in the cache and one did not.
+        """
         base, own = self._base_of(lane), self._facts(lane)
         gates = [_closed(own, "gate"), _closed(own, "parity")]
         if base is not None:
-            gates.append(_closed(self._facts(_beside(lane, base)), "parity"))
+            beside = _beside(lane, base)
+            gates += [_closed(self._facts(beside), "parity"), self._unlike(lane, beside)]
         return next((reason for reason in gates if reason is not None), None)
+
+    def _unlike(self, lane: Lane, base: Lane) -> str | None:
+        """That weights came from elsewhere than the baseline's: a small block has too many copies and stays warm."""
+        own, of = (self.timings[one].cache if one in self.timings else None for one in (lane, base))
+        if own is None or of is None or own == of:
+            return None
+        return f"its cache was {own!r}, that of the baseline {of!r}: add --cache warm to time both alike"
 
     def _against_eager(self, lane: Lane) -> dict[str, Any] | None:
         """The ratio to the same candidate in eager mode, where both compute the same."""

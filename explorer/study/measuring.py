@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from explorer.errors import UsageError, did_you_mean
+from explorer.errors import MeasureError, UsageError, did_you_mean
 from explorer.latency.device import environment, resolve_device
 from explorer.latency.effort import effort_for
 from explorer.latency.implementation import checked
@@ -17,9 +17,10 @@ from explorer.prediction.hardware_table import hardware_table
 from explorer.registry.registry import Registry
 from explorer.study.auditing import spread
 from explorer.study.comparisons import Row, comparisons
+from explorer.study.measured import untimed
 from explorer.study.pareto import pareto
-from explorer.study.parts import Parts
-from explorer.study.sitting import OnProgress, Sitting
+from explorer.study.parts import Parts, unsummed
+from explorer.study.sitting import OnProgress, Sitting, note
 
 ALL, PARETO, PARTS = "all", "pareto", "parts"
 
@@ -76,16 +77,20 @@ def measure_rows(
     """Fill in ``latencies`` of the block costs of the chosen rows, in place; returns environment and raw times.
 
     Blocks are measured, not whole models: a block is what combinations differ in. A row whose measurement fails keeps
-    its counts and gets the reason as ``error``.
+    its counts and gets the reason as ``error``. Where no process can be started, what was measured until then stays,
+    without raw times, and the rows that were not reached have the reason.
 
-    Raises: UsageError as `Measuring.check`; MeasureError where no process can be started.
+    Raises: UsageError as `Measuring.check`.
     """
     sitting = measuring.sitting(registry, on_progress=on_progress)
     chosen = chosen_rows([row for row in rows if row["skipped"] is None], measuring.rows)
-    if measuring.rows == PARTS:
-        raw = [sitting.fill_parts(Parts(one, registry)) for one in comparisons(chosen)]
-    else:
-        raw = [sitting.fill(one) for one in comparisons(chosen)]
+    found, in_parts = comparisons(chosen), measuring.rows == PARTS
+    try:
+        raw = [sitting.fill_parts(Parts(one, registry)) if in_parts else sitting.fill(one) for one in found]
+    except MeasureError as error:
+        raw, reason = [], str(error)
+        for row, cost in (place for one in found for place in one.places if not place[1]["latencies"]):
+            note(row, cost, [unsummed(reason) if in_parts else untimed(reason)], [reason])
     return {"environment": measured_on(measuring.device), "measurements": raw}
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
 
 from explorer.blueprint.load import load
-from explorer.errors import MeasureError
 from explorer.latency.piece_key import piece_key, pieces_of
-from explorer.latency.raw import Lane, Process
+from explorer.latency.raw import Lane
 from explorer.latency.recipe import Recipe
-from explorer.latency.timing import Timing, timing
 from explorer.registry.registry import Registry
 from explorer.study.auditing import spread
 from explorer.study.comparisons import Comparison
@@ -89,7 +87,7 @@ class Summed:
         for row, _ in self.parts.checked.places:
             for way in self._ways:
                 entry = self._sum(self.parts.of_row[row["id"]], *way)
-                whole = self._timings.get(Lane(row["id"], *way))
+                whole = self.measured.timings.get(Lane(row["id"], *way))
                 if entry is not None and whole is not None:
                     found.setdefault(way, {})[row["id"]] = entry["median_ms"] / whole.median_ms - 1
         return found
@@ -122,7 +120,7 @@ class Summed:
     @cached_property
     def _ways(self) -> list[Way]:
         """Implementations and regimes in which a piece was timed."""
-        timed = (lane for lane in self._timings if lane.candidate in self._pieces)
+        timed = (lane for lane in self.measured.timings if lane.candidate in self._pieces)
         return list(dict.fromkeys((lane.impl, lane.regime) for lane in timed))
 
     @cached_property
@@ -131,29 +129,19 @@ class Summed:
         failed = dict.fromkeys(one.impl for one in self.measured.failed if one.candidate in self._pieces)
         return [impl for impl in failed if impl is not None and impl not in dict(self._ways)]
 
-    @cached_property
-    def _timings(self) -> dict[Lane, Timing]:
-        found: dict[Lane, Timing] = {}
-        for lane in _lanes(self.measured.processes):
-            try:
-                found[lane] = timing(self.measured.processes, lane)
-            except MeasureError:
-                continue  # no valid sample: `Measured` says so of whole blocks, `_missing` of pieces
-        return found
-
     def _sum(self, keys: Sequence[str], impl: str, regime: str) -> Entry | None:
-        times = [self._timings.get(Lane(key, impl, regime)) for key in keys]
+        times = [self.measured.timings.get(Lane(key, impl, regime)) for key in keys]
         if None in times:
             return None
         known = [time for time in times if time is not None]
         return {
-            **untimed("", impl, regime, known[0].device),
-            "of": "parts",
+            **unsummed("", impl, regime, known[0].device),
             "median_ms": sum(time.median_ms for time in known),
             "rounds": min(time.rounds for time in known),
             "processes": known[0].processes,
             "clean": min(time.clean for time in known),
             "cache": " + ".join(dict.fromkeys(time.cache for time in known)),
+            "copies": max(time.copies for time in known),
             "notes": list(dict.fromkeys(note for time in known for note in time.notes)),
             "pieces": {key: time.median_ms for key, time in zip(keys, known, strict=True)},
             "reason": None,
@@ -161,16 +149,17 @@ class Summed:
 
     def _untimed(self, row: str, impl: str | None, regime: str | None) -> Entry:
         """Which pieces were not timed, and why."""
-        timed = {lane.candidate for lane in self._timings if (lane.impl, lane.regime) == (impl, regime)}
+        timed = {lane.candidate for lane in self.measured.timings if (lane.impl, lane.regime) == (impl, regime)}
         missing = {key: self.measured.failure(key, impl, regime) for key in self.parts.of_row[row] if key not in timed}
         told = "; ".join(f"{key}: {reason}" for key, reason in missing.items() if reason)
-        return {**untimed(told or f"not timed: {', '.join(missing)}", impl, regime), "of": "parts"}
+        return unsummed(told or f"not timed: {', '.join(missing)}", impl, regime)
+
+
+def unsummed(reason: str, impl: str | None = None, regime: str | None = None, device: str | None = None) -> Entry:
+    """As `untimed`, of a sum of parts."""
+    return {**untimed(reason, impl, regime, device), "of": "parts"}
 
 
 def _summary(errors: Collection[float]) -> dict[str, float | None]:
     distances = list(map(abs, errors))
     return {"median_error": median(distances) if distances else None, "largest_error": max(distances, default=None)}
-
-
-def _lanes(processes: Iterable[Process]) -> list[Lane]:
-    return list(dict.fromkeys(track.lane for process in processes for track in process.tracks))

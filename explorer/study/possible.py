@@ -9,6 +9,9 @@ from explorer.prediction.hardware import implied
 from explorer.prediction.hardware_table import HardwareTable
 from explorer.study.measured import Entry, untimed
 
+_WHICH = ("source", "device", "impl", "regime", "of")
+"""What says which of a block's entries one is."""
+
 
 def possible(entries: Sequence[Entry], cost: dict[str, Any], table: HardwareTable) -> list[Entry]:
     """The entries, those without their times whose block would do more FLOPs than a device of the table has.
@@ -24,4 +27,4 @@ def _checked(entry: Entry, flops: int | None, dtype: str, table: HardwareTable) 
     if hardware is None or flops is None or entry["median_ms"] is None:
         return entry
     fault = implied(flops, entry["median_ms"], hardware, dtype)
-    return entry if fault is None else untimed(fault, entry["impl"], entry["regime"], entry["device"])
+    return entry if fault is None else untimed(fault) | {key: entry[key] for key in _WHICH if key in entry}

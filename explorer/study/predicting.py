@@ -13,7 +13,7 @@ from explorer.cost.ledger.rows import Row as LedgerRow
 from explorer.errors import MeasureError, UsageError
 from explorer.latency.device import device_name, resolve_device
 from explorer.latency.piece_key import piece_key, pieces_of
-from explorer.latency.temperature import COLD_WEIGHTS, WARM
+from explorer.latency.temperature import COLD
 from explorer.prediction.calibration import stale
 from explorer.prediction.hardware_table import HardwareTable, hardware_table
 from explorer.prediction.predict import Target, predict
@@ -45,8 +45,9 @@ def _local(device: str | None) -> Target:
     found = stored(device_name(where), torch.get_num_threads())
     if found is None:
         threads = torch.get_num_threads()
+        used = "1 thread" if threads == 1 else f"{threads} threads"
         raise UsageError(
-            f"hardware 'local': {device_name(where)} with {threads} threads is not calibrated; run `explorer calibrate`"
+            f"hardware 'local': {device_name(where)} with {used} is not calibrated; run `explorer calibrate`"
         )
     return found
 
@@ -58,7 +59,10 @@ def stale_notes(found: Mapping[str, Target]) -> list[str]:
     from explorer.prediction.calibration import Calibration
 
     notes = (
-        stale(target, torch.__version__, date.today()) for target in found.values() if isinstance(target, Calibration)
+        stale(target, dtype, torch.__version__, date.today())
+        for target in found.values()
+        if isinstance(target, Calibration)
+        for dtype in target.dtypes
     )
     return [note for note in notes if note]
 
@@ -117,11 +121,8 @@ def _predicted(calls: list[LedgerRow] | str, cost: dict[str, Any], target: Targe
 
 def _copies(cost: dict[str, Any], target: Target) -> int | None:
     """Of the weights, as measured on the same device, so that both say how long the same takes; None: not known."""
-    for entry in cost["latencies"]:
-        if entry["device"] == target.name and entry.get("cache") in (WARM, COLD_WEIGHTS):
-            copies: int | None = 1 if entry["cache"] == WARM else entry.get("copies")
-            return copies
-    return None
+    alike = (entry for entry in cost["latencies"] if entry["device"] == target.name and entry.get("cache") != COLD)
+    return next((entry["copies"] for entry in alike if entry.get("copies")), None)
 
 
 def _append(cost: dict[str, Any], entries: list[dict[str, Any]]) -> None:

@@ -17,15 +17,13 @@ from explorer.blueprint.combinations import DEFAULT_LIMIT, Combinations
 from explorer.blueprint.load import load
 from explorer.cost.counting import Workbench
 from explorer.cost.parts.observation import Observations
-from explorer.errors import MeasureError, UsageError
+from explorer.errors import UsageError
 from explorer.latency.store import Store
-from explorer.registry.registry import CostRule, Registry
+from explorer.registry.registry import CostRule
 from explorer.study.auditing import DEFAULT_ROWS, Audited, audited, spread
-from explorer.study.comparisons import comparisons
 from explorer.study.crosschecking import crosschecked, refuse_many
 from explorer.study.large import Table
-from explorer.study.measured import untimed
-from explorer.study.measuring import ALL, Measuring, chosen_rows, measure_rows, measured_on
+from explorer.study.measuring import ALL, Measuring, measure_rows
 from explorer.study.one_by_one import OneByOne, count_one_by_one
 from explorer.study.predicting import predict_rows, refuse_unshown, stale_notes, targets
 from explorer.study.result import MANY, Result
@@ -98,7 +96,7 @@ def run(
     if crosscheck:
         _crosscheck(rows, counted, rules, progress)
     if measure:
-        told = _measure(rows, measuring, blueprint.registry, progress)
+        told = measure_rows(rows, measuring, blueprint.registry, progress)
         document["environment"] |= told["environment"]
         document["measurements"] = told["measurements"]
     if predicted:
@@ -106,22 +104,6 @@ def run(
         predict_rows(rows, plans, predicted, rules, progress)
         document["prediction_notes"] = stale_notes(predicted)
     return Result(document, rows)
-
-
-def _measure(
-    rows: Sequence[dict[str, Any]], measuring: Measuring, registry: Registry, progress: OnProgress
-) -> dict[str, Any]:
-    """As `measure_rows`; where that ends early, what was counted and measured until then stays, without raw times."""
-    try:
-        return measure_rows(rows, measuring, registry, progress)
-    except MeasureError as error:
-        chosen = chosen_rows([row for row in rows if row["skipped"] is None], measuring.rows)
-        for row, cost in (place for one in comparisons(chosen) for place in one.places):
-            if not cost["latencies"]:
-                cost["latencies"] = [untimed(str(error))]
-                cost["latency"] = cost["latencies"][0]
-                row["error"] = row["error"] or f"{cost['name']}: {error}"
-        return {"environment": measured_on(measuring.device), "measurements": []}
 
 
 def _confirmed(

@@ -38,7 +38,7 @@ class Sitting:
         measured, job = self._measure(comparison, comparison.recipes)
         for row, cost in comparison.places:
             found = possible(measured.entries(row["id"]), cost, self.table)
-            _note(row, cost, found, _lost(found, measured.reason(row["id"])))
+            note(row, cost, found, _lost(found, measured.reason(row["id"])))
         about = {"block": comparison.block, "workload": comparison.workload.to_dict(), "job": job}
         return about | measured.to_dict()
 
@@ -49,12 +49,12 @@ class Sitting:
         summed = Summed(parts, measured)
         checked = {row["id"] for row, _ in whole.places}
         for row, cost in comparison.places:
-            sums = [{**entry, "of": "parts"} for entry in possible(summed.entries(row["id"]), cost, self.table)]
+            sums = possible(summed.entries(row["id"]), cost, self.table)
             lost, wholes = _lost(sums), []
             if row["id"] in checked:
                 wholes = possible(measured.entries(row["id"]), cost, self.table)
                 lost += [f"as a whole: {reason}" for reason in _lost(wholes, measured.reason(row["id"]))]
-            _note(row, cost, [*sums, *wholes], lost)
+            note(row, cost, [*sums, *wholes], lost)
         about = {"block": comparison.block, "workload": comparison.workload.to_dict(), "job": job}
         return about | {"parts": summed.to_dict()} | measured.to_dict()
 
@@ -88,7 +88,7 @@ def _lost(entries: Sequence[Entry], reason: str | None = None) -> list[str]:
     return [f"{impl}: {why}" if impl and timed else why for impl, why in lost.items()]
 
 
-def _note(row: Row, cost: Cost, entries: Sequence[Entry], lost: Sequence[str]) -> None:
+def note(row: Row, cost: Cost, entries: Sequence[Entry], lost: Sequence[str]) -> None:
     """Put entries to a cost, and to its row what failed, even where something else has times."""
     found = entries or [untimed("; ".join(lost) or "it was not measured")]
     cost["latencies"], cost["latency"] = found, found[0]

@@ -4,8 +4,8 @@
 
 14 blocks at five shapes, and four that are like nothing that is timed. Kernels and tiny blocks, which predictions are
 made from, and the blocks themselves are sampled in the same rounds, so that a machine that changes its speed changes it
-for all; a sample in which something else used a CPU does not count. A decode is timed cold: copies of the block in turn,
-in all four times the last-level cache, if a quarter of the memory has room for them.
+for all; a sample in which something else used a CPU does not count. A decode is timed cold: copies of the block in
+turn, in all four times the last-level cache, if a quarter of the memory has room for them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from explorer.cli import folder
-from explorer.cli.folder import opened, refuse_foreign, write, write_result
+from explorer.cli.folder import opened, refuse_foreign, refuse_sources, write, write_result
 from explorer.errors import UsageError
 
 
@@ -56,4 +56,12 @@ def test_a_result_takes_the_place_of_another_kind_and_of_nothing_else(tmp_path: 
     for name in ("result.json", "table.csv", "blueprint.yaml", "notes.txt"):
         (tmp_path / name).write_text("before", encoding="utf-8")
     write_result(tmp_path, {"result.json": "{}", "verdict.txt": "A"})
-    assert {path.name for path in tmp_path.iterdir()} == {"result.json", "verdict.txt", "blueprint.yaml", "notes.txt"}
+    assert {path.name for path in tmp_path.iterdir()} == {"result.json", "verdict.txt", "notes.txt"}
+
+
+def test_a_blueprint_that_is_read_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"blueprint\.yaml there is read, and would be removed; name another folder"):
+        refuse_sources(tmp_path / "run", "gpt2-small", "run/blueprint.yaml")
+    refuse_sources(tmp_path / "run", "gpt2-small", "other/blueprint.yaml")
+    refuse_sources(None, "blueprint.yaml")

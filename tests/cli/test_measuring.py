@@ -133,6 +133,16 @@ def test_latency_goes_on_in_its_folder(explorer, toy, workers, tmp_path):
     assert compared.exit_code == 0, compared.stderr
 
 
+def test_a_verdict_over_a_run_leaves_no_blueprint_of_another(explorer, toy, workers, tmp_path):
+    out = tmp_path / "run"
+    assert explorer("run", toy, "--out", out).exit_code == 0
+    read = explorer("latency", out / "blueprint.yaml", toy, "--device", "cpu", "--out", out)
+    assert (read.exit_code, (out / "table.md").exists()) == (2, True)
+    assert "blueprint.yaml there is read" in read.stderr
+    assert explorer("latency", toy, toy, "--set", "layers=1", "--device", "cpu", "--out", out).exit_code == 0
+    assert {path.name for path in out.iterdir()} == {"result.json", "verdict.txt", "options.yaml"}
+
+
 def test_other_options_start_anew_and_say_so(explorer, toy, workers, tmp_path):
     workers.before = {1: KeyboardInterrupt()}
     words = ("run", toy, "--measure", "--device", "cpu", "--out", tmp_path / "run")

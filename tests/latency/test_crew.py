@@ -34,10 +34,12 @@ class Workers:
     def __init__(self, **scripts):
         self.scripts = scripts
         self.given = []
+        self.efforts = []
 
     @contextmanager
     def __call__(self, part):
         self.given.append((part.seed, [one.key for one in part.recipes]))
+        self.efforts.append(part.effort)
         self.part = part
         yield self
 
@@ -134,76 +136,131 @@ def test_records_before_a_crash_are_not_measured_again(workers, monkeypatch):
 SEEN = {"sdpa": ["flash"], "peak": {"bytes": 1}}
 
 
-def timed(seed, keys, failed=(), impls=("eager",)):
+def timed(seed, keys, impls=("eager",)):
     """A record before its facts, but with a gate."""
-    found = process(seed, keys)
     tracks = tuple(Track(Lane(key, impl, "host"), (1.0,), 1.0, 1, 1) for key in keys for impl in impls)
-    return replace(found, tracks=tracks, facts={"a": {"eager": {"gate": {"ok": True}}}}, failed=failed)
+    return replace(process(seed, keys), tracks=tracks, facts={"a": {"eager": {"gate": {"ok": True}}}})
 
 
-def inspects(monkeypatch, record, *, until, then):
-    """Workers that have timed all, and look for facts of these candidates; with the last one something happens."""
-
-    def messages(self):
-        yield {"event": "timed", **record.to_dict()}
-        for key in until:
-            yield progress(key, "inspecting")
-            if key != until[-1]:
-                yield {"event": "facts", "candidate": key, "facts": {"eager": SEEN}}
-        yield from then(self)
-
-    monkeypatch.setattr(Workers, "messages", messages)
-
-
-def lost(self):
+def lost():
     raise Lost("its process was ended by SIGKILL", "")
-    yield
+
+
+@pytest.fixture
+def inspects(workers, monkeypatch):
+    """Workers that time all, and then look for facts of one after the other; `ends` says whether that ends them."""
+
+    def employ(ends, impls=("eager",), record=lambda timed: timed):
+        def messages(self):
+            keys, found = [one.key for one in self.part.recipes], {}
+            made.uninspected.append(self.part.uninspected)
+            yield {"event": "timed", **record(timed(self.part.seed, keys, impls)).to_dict()}
+            for key in keys:
+                if key not in self.part.uninspected:
+                    yield progress(key, "inspecting")
+                    if ends(key, keys):
+                        lost()
+                    found[key] = dict.fromkeys(impls, SEEN)
+                    yield {"event": "facts", "candidate": key, "facts": found[key]}
+            yield {"event": "process", **replace(timed(self.part.seed, keys, impls), facts=found).to_dict()}
+
+        made = workers()
+        made.uninspected = []
+        monkeypatch.setattr(Workers, "messages", messages)
+        return made
+
+    return employ
 
 
 ONCE = replace(JOB, effort=EFFORTS["quick"])
+WHY = "its process was ended by SIGKILL while inspecting a"
+UNSEEN = {"sdpa": None, "sdpa_note": WHY, "peak": None, "peak_note": WHY}
 
 
-def test_a_worker_that_is_lost_over_facts_costs_facts_only(workers, monkeypatch, store):
-    """Times that were taken are kept, no candidate is blamed, and what nobody compared is not called equal."""
-    made = workers()
-    inspects(monkeypatch, timed(0, ALL, impls=("eager", "compile")), until=("base", "a"), then=lost)
+def test_a_worker_that_is_lost_over_facts_costs_facts_of_one_candidate(inspects, store):
+    """Times that were taken are kept, nobody is blamed, and what nobody compared is not called equal."""
+    made = inspects(lambda key, keys: key == "a", impls=("eager", "compile"))
     (found,) = measure_job(ONCE, store=store)
-    why = "its process was ended by SIGKILL while inspecting a"
     assert [track.lane.candidate for track in found.tracks] == [key for key in ALL for _ in "12"]
     assert found.failed == ()
-    assert found.facts["base"]["eager"] == SEEN
-    unseen = {"sdpa": None, "sdpa_note": why, "peak": None, "peak_note": why}
-    assert found.facts["a"]["eager"] == {"gate": {"ok": True}, **unseen}
-    for key in ALL:
-        assert not found.facts[key]["compile"]["parity"]["ok"]
-        assert found.facts[key]["compile"]["parity"]["reason"] == why
+    assert {key: found.facts[key] for key in ALL if key != "a"} == {
+        key: {"eager": SEEN, "compile": SEEN} for key in ("base", "b", "base~")
+    }
+    assert found.facts["a"]["eager"] == {"gate": {"ok": True}, **UNSEEN}
+    parity = found.facts["a"]["compile"]["parity"]
+    assert (parity["ok"], parity["reason"]) == (False, WHY)
     assert store.finished(ONCE) == [found]
-    assert made.given == [(0, ALL)]
+    assert made.given == [(0, ALL), (0, ["b", "base~"]), (0, ["a"])]
 
 
-def test_what_ran_out_of_memory_in_such_a_worker_is_tried_again(workers, monkeypatch):
-    made = workers()
-    record = timed(0, ["base", "a", "base~"], failed=(Failed("b", "out of memory", out_of_memory=True),))
+def test_what_ends_a_worker_beside_others_is_looked_at_alone(inspects):
+    made = inspects(lambda key, keys: key == "base" and len(keys) > 1)
+    (found,) = measure_job(ONCE)
+    seen = {key: {"eager": SEEN} for key in ALL}
+    assert found.facts == {**seen, "a": {"eager": {"gate": {"ok": True}, **SEEN}}}
+    assert made.given == [(0, ALL), (0, ["a", "b", "base~"]), (0, ["base"])]
 
-    def then(self):
-        whole = process(0, [one.key for one in self.part.recipes])
-        yield from lost(self) if len(made.given) == 1 else [{"event": "process", **whole.to_dict()}]
 
-    inspects(monkeypatch, record, until=("base",), then=then)
+def test_each_that_ends_a_worker_costs_itself(inspects):
+    inspects(lambda key, keys: key in ("base", "b"))
+    (found,) = measure_job(ONCE)
+    assert {key: found.facts[key]["eager"]["sdpa"] for key in ALL} == {
+        "base": None,
+        "a": ["flash"],
+        "b": None,
+        "base~": ["flash"],
+    }
+
+
+def test_later_processes_do_not_look_at_what_ended_one(inspects):
+    made = inspects(lambda key, keys: key == "base")
+    first, second = measure_job(JOB)
+    assert [first.facts[key]["eager"]["sdpa"] for key in ALL] == [None, *[["flash"]] * 3]
+    assert [one.lane.candidate for one in second.tracks] == ALL
+    assert second.facts == {key: {"eager": SEEN} for key in ("a", "b", "base~")}
+    assert made.given[3:] == [(1, ALL)]
+    assert made.uninspected[3:] == [("base",)]
+
+
+def test_facts_without_times_take_hardly_any_time(inspects):
+    made = inspects(lambda key, keys: key == "a" and len(keys) > 1)
+    list(measure_job(ONCE))
+    assert [one.rounds for one in made.efforts] == [10, 1, 1]
+
+
+def test_times_are_kept_where_no_other_worker_begins(inspects, monkeypatch):
+    made = inspects(lambda key, keys: key == "a")
+    messages = Workers.messages
+    monkeypatch.setattr(Workers, "messages", lambda self: messages(self) if len(made.given) == 1 else lost())
+    (found,) = measure_job(ONCE)
+    assert len(found.tracks) == len(ALL)
+    assert found.facts["b"]["eager"] == UNSEEN
+
+
+def test_what_ran_out_of_memory_in_such_a_worker_is_tried_again(inspects):
+    short = Failed("b", "out of memory", out_of_memory=True)
+
+    def record(timed):
+        if len(timed.tracks) < len(ALL):
+            return timed
+        return replace(timed, tracks=tuple(one for one in timed.tracks if one.lane.candidate != "b"), failed=(short,))
+
+    made = inspects(lambda key, keys: keys == ALL, record=record)
     assert [one.failed for one in measure_job(ONCE)] == [(), ()]
-    assert made.given == [(0, ALL), (0, ["base", "b", "base~"])]
+    assert made.given[-1] == (0, ["base", "b", "base~"])
 
 
 def test_a_worker_that_is_lost_after_its_record_costs_nothing(workers, monkeypatch):
     made = workers()
-    whole = process(0, ALL)
 
-    def then(self):
-        yield {"event": "process", **whole.to_dict()}
-        yield from lost(self)
+    def messages(self):
+        yield {"event": "timed", **timed(0, ALL).to_dict()}
+        yield progress("a", "inspecting")
+        yield {"event": "process", **process(0, ALL).to_dict()}
+        lost()
 
-    inspects(monkeypatch, timed(0, ALL), until=("base", "a"), then=then)
-    assert list(measure_job(ONCE)) == [whole]
+    monkeypatch.setattr(Workers, "messages", messages)
+    assert list(measure_job(ONCE)) == [process(0, ALL)]
     assert made.given == [(0, ALL)]
 
 

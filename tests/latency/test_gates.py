@@ -3,6 +3,7 @@
 import pytest
 
 from explorer.blueprint.workload import Workload
+from explorer.latency import gates as gates_module
 from explorer.latency.gates import gates
 from explorer.registry.loading import load_registry
 from explorer_attentions.mha_naive import NaiveMultiHeadAttention
@@ -82,6 +83,22 @@ def test_what_is_wrong_in_one_phase_is_seen_in_that_phase(changed, wrong, phases
     assert {name for name, one in found.items() if not one["ok"]} == phases
     assert all(
         one["reason"] is None or one["reason"].startswith("not compared: results differ") for one in found.values()
+    )
+
+
+def test_what_a_narrow_dtype_hides_is_seen_in_a_wider_one(changed):
+    changed(lambda self, y, cache: 1.0001 * y)
+    assert gate(attentions("prefill", "bfloat16"))["reason"].startswith("not compared: results differ")
+
+
+@pytest.mark.parametrize(("phase", "fits"), [("prefill", True), ("train", False)])
+def test_what_has_no_room_is_not_tried(monkeypatch, phase, fits):
+    """On a CPU the system would end the worker, and with it all that was to be timed."""
+    monkeypatch.setattr(gates_module, "free_bytes", lambda device: 40_000)
+    found = gate(attentions(phase))
+    assert (found["ok"], found["reason"]) == (
+        fits,
+        None if fits else "not compared: comparing takes 0.0 GiB, 0.0 GiB are free on cpu",
     )
 
 

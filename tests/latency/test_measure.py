@@ -11,6 +11,7 @@ import torch
 from explorer.errors import RefusedError, UsageError
 from explorer.latency import arms as arms_module
 from explorer.latency.arms import Candidate
+from explorer.latency.facts import not_looked_at
 from explorer.latency.measure import measure
 from explorer.latency.protocol import Progress
 from explorer.latency.raw import Lane, Process
@@ -75,6 +76,14 @@ def test_times_are_told_before_facts_are_looked_for(time, effort):
     process = run([time.candidate("a", 3)], time, effort, **listeners)
     assert told[told.index("inspecting") - 1] == replace(process, facts={})
     assert told[-1] == ("a", process.facts["a"])
+
+
+def test_facts_are_not_looked_for_where_that_would_end_the_process(time, effort):
+    process = run([time.candidate("a", 3), time.candidate("b", 3)], time, effort, uninspected=["a"])
+    assert [one.lane.candidate for one in process.tracks] == ["a", "b"]
+    told = "not looked for: looking for facts of it ended an earlier process"
+    assert process.facts["a"] == {"eager": not_looked_at("eager", told)}
+    assert process.facts["b"]["eager"]["sdpa_note"] != told
 
 
 def test_the_surroundings_are_part_of_the_record(time, effort):

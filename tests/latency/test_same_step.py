@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from explorer import build
 from explorer.blueprint.workload import Workload
+from explorer.latency import same_step
 from explorer.latency.runner import Feed, ready
 from explorer.latency.same_step import Run, compare_runs
 from explorer.latency.twins import equal_moves, share_weights
@@ -97,3 +99,26 @@ def test_a_frozen_parameter_is_left_out():
     other.gain.requires_grad_(False)
     runs = [Run(step(block), block, moves) for block, moves in zip((one, other), equal_moves(one, other), strict=True)]
     assert compare_runs(*runs).ok
+
+
+class Widest(TorchDispatchMode):
+    """Looks for the largest tensor in float64 that is made."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor) and made.dtype == torch.float64:
+            self.most = max(self.most, made.numel())
+        return made
+
+
+@pytest.mark.parametrize("moves", [None, [torch.ones(40 * DIM, DIM), torch.ones(DIM, 40 * DIM)]])
+def test_gradients_are_compared_piece_by_piece(monkeypatch, moves):
+    """In float64 at once, those of a large layer would take several times what the layer does."""
+    monkeypatch.setattr(same_step, "_PIECE", 100)
+    module = nn.Sequential(nn.Linear(DIM, 40 * DIM, bias=False), nn.Linear(40 * DIM, DIM, bias=False))
+    run = Run(step(module), lambda x, source: module(x), moves)
+    with Widest() as seen:
+        assert compare_runs(run, run).error == 0
+    assert seen.most <= 2 * 64 * DIM < 40 * DIM * DIM  # results

@@ -1,5 +1,7 @@
 """All candidates of a job in this process: gates of what is declared equal, groups, and modules of the job."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -96,6 +98,11 @@ def test_a_record_has_its_gates_before_its_facts(seen):
     assert record.tracks == process.tracks
     assert record.facts == {"naive": {"eager": {"gate": process.facts["naive"]["eager"]["gate"]}}}
     assert [key for key, _ in facts] == ["naive", "fused", "fused~"]
+
+
+def test_a_job_says_whose_facts_are_not_looked_for(seen):
+    (process,) = measured(replace(attentions(effort=EFFORT), uninspected=("fused",)), seen.append)
+    assert [key for key, found in process.facts.items() if found["eager"]["sdpa"] is None] == ["fused"]
 
 
 def test_what_does_not_fit_together_is_measured_in_groups(seen, monkeypatch):

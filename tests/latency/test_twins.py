@@ -6,7 +6,7 @@ from torch import nn
 
 from explorer import build, load
 from explorer.errors import MeasureError
-from explorer.latency.twins import Twin, declared_equal, share_weights
+from explorer.latency.twins import Twin, declared_equal, equal_moves, moving_bytes, share_weights
 from explorer_attentions.mha_naive import NaiveMultiHeadAttention
 
 BASE = {"dim": 16, "heads": 2, "attention": "mha"}
@@ -71,6 +71,20 @@ def test_a_pair_gives_the_same_with_shared_weights(order, bias):
     assert (one(x) - other(x)).abs().max() > 0.1
     share_weights(one, other)
     torch.testing.assert_close(one(x), other(x))
+
+
+def test_moves_take_no_more_than_the_declared_pairs_in_float64(monkeypatch):
+    """The rest, often most of a block, has the same moves in both."""
+    widened, double = [], nn.Module.double
+    monkeypatch.setattr(nn.Module, "double", lambda module: widened.append(type(module).__name__) or double(module))
+    one, other = blocks(NAIVE, BASE)
+    share_weights(one, other)
+    moves = [move for each in equal_moves(one, other) for move in each]
+    assert sorted(widened) == ["GroupedQueryAttention", "NaiveMultiHeadAttention"]
+    kept = {id(move): move.nbytes for move in moves}
+    assert len(kept) < len(moves)
+    pair = 2 * 4 * 16 * 16  # weights
+    assert moving_bytes(one, other) == (sum(kept.values()), sum(kept.values()) + 16 * pair)
 
 
 def test_what_differs_without_a_word_is_refused():

@@ -198,6 +198,27 @@ def test_no_speed_up_is_shown_on_a_failed_gate(fact):
     assert found(False)["reason"] == "results differ by 0.1"
 
 
+@pytest.mark.parametrize(
+    ("caches", "verdict", "rank"),
+    [
+        (("warm", "warm"), "faster", 1),
+        (("cold weights", "cold weights"), "faster", 1),
+        (("warm", "cold weights"), "unclear", None),
+    ],
+)
+def test_a_warm_block_is_not_held_against_a_cold_one(caches, verdict, rank):
+    """As in a decode of which the small one would need too many copies."""
+    other, base = (
+        replace(track(key, ms), cache=cache)
+        for key, ms, cache in zip(("other", "base"), (0.5, 1.0), caches, strict=True)
+    )
+    clone = replace(base, lane=replace(base.lane, candidate="base~"))
+    (entry,) = Measured([process(0, other, base, clone)], {"base": None, "other": "base"}).entries("other")
+    assert (entry["verdict"], entry["rank"], entry["ratio"] is None) == (verdict, rank, rank is None)
+    if rank is None:
+        assert entry["reason"].startswith("its cache was 'warm', that of the baseline 'cold weights': add --cache warm")
+
+
 @pytest.mark.parametrize("fact", ["gate", "parity"])
 @pytest.mark.parametrize(("note", "reason"), [({}, "not compared"), ({"{}_note": "out of memory"}, "out of memory")])
 def test_a_gate_of_which_nothing_is_known_is_closed(fact, note, reason):
@@ -254,6 +275,9 @@ def test_a_time_beyond_the_peak_of_the_device_is_refused():
     (fast,) = possible([{**entry, "median_ms": 0.03}], cost, table)
     assert fast["median_ms"] is None
     assert "more than the dense peak of h100-sxm, 989 TFLOP/s" in fast["reason"]
+    (summed,) = possible([{**entry, "median_ms": 0.03, "of": "parts", "pieces": {"attention": 0.03}}], cost, table)
+    assert (summed["of"], summed["reason"], "pieces" in summed) == ("parts", fast["reason"], False)
+    assert {**fast, "of": "parts"} == summed
     (elsewhere,) = possible([{**entry, "device": "a laptop", "median_ms": 0.03}], cost, table)
     assert elsewhere["median_ms"] == 0.03
 

@@ -1,5 +1,7 @@
 """Sums of parts: each distinct piece once, and how far the sums are from whole blocks."""
 
+from dataclasses import replace
+
 import pytest
 
 from explorer.latency.raw import Failed, Lane, Process, Track
@@ -123,6 +125,27 @@ def test_a_piece_that_did_not_compile_costs_its_rows_that_sum(parts):
         assert (second["impl"], second["regime"]) == ("compile", "host")
         assert second["median_ms"] == (None if lost in keys else 1.5)
         assert second["reason"] == (f"{lost}: a graph break" if lost in keys else None)
+
+
+@pytest.mark.parametrize("impl", ["eager", "compile"])
+def test_a_piece_without_a_valid_sample_says_so(parts, impl):
+    """In eager mode one attention; compiled no piece at all."""
+    one = next(recipe.key for recipe in parts.recipes if recipe.piece == "attention")
+    lost = {one} if impl == "eager" else pieces_of(parts)
+    eager, other = tracks(parts, lambda recipe: 1.0), tracks(parts, lambda recipe: 1.0, impl=impl)
+    void = [replace(t, times_ms=(None,) * 10) if t.lane.candidate in lost else t for t in other]
+    row = next(row for row, keys in parts.of_row.items() if one in keys)
+    found = summed(parts, void if impl == "eager" else [*eager, *void]).entries(row)
+    (entry,) = (entry for entry in found if entry["impl"] == impl)
+    assert entry["median_ms"] is None
+    assert f"{one}: no valid sample" in entry["reason"]
+
+
+def test_a_sum_goes_round_copies_where_a_piece_did(parts):
+    """A norm has so few weights that it stays warm."""
+    timed = [t if "connection" in t.lane.candidate else replace(t, copies=7) for t in tracks(parts, lambda recipe: 1.0)]
+    (entry,) = summed(parts, timed).entries(next(iter(parts.of_row)))
+    assert entry["copies"] == 7
 
 
 def test_no_whole_block_no_error(parts):

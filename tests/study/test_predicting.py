@@ -83,7 +83,7 @@ def test_an_old_calibration_is_told(changes, why):
     table = predicting.targets(["l4"], load_registry(), None)
     assert predicting.stale_notes(table) == []
     (note,) = predicting.stale_notes({**table, "local": machine(**changes)})
-    assert re.fullmatch(f"the calibration of A machine {why}: run `explorer calibrate` again", note)
+    assert re.fullmatch(f"the calibration of A machine in float32 {why}: run `explorer calibrate` again", note)
     assert predicting.stale_notes({"local": machine()}) == []
 
 
@@ -114,30 +114,38 @@ def test_an_equal_block_of_several_rows_is_traced_once(monkeypatch):
 DECODE = {**STUDY, "explore": {}, "workloads": [{"phase": "decode", "context": 16, "dtype": "float32"}], "dim": 256}
 
 
+@pytest.mark.parametrize("cache", ["cold weights", "cold weights + warm"])
+def test_of_many_entries_the_first_that_says_where_weights_lay_is_followed(cache):
+    """What failed, an overwritten cache, what was rotated, a norm in it or not; alone a prefill is predicted warm."""
+    prefill = {**DECODE, "workloads": STUDY["workloads"]}
+    silent = [{"median_ms": None}, {"cache": "cold weights"}, {"cache": "cold", "copies": 1}]
+    rotated = {"cache": cache, "copies": 9}
+    assert predicted_beside(*silent, study=prefill)["cache"] == "warm"
+    assert predicted_beside(*silent, rotated, study=prefill)["cache"] == "cold weights"
+
+
 @pytest.mark.parametrize(
     ("beside", "cache"),
     [
         (None, "cold weights"),
         ({"cache": "warm", "copies": 1}, "warm"),
-        ({"cache": "warm"}, "warm"),
         ({"cache": "cold weights", "copies": 40}, "cold weights"),
         ({"cache": "cold", "copies": 1}, "cold weights"),
         ({"cache": "warm", "device": "another"}, "cold weights"),
     ],
 )
 def test_a_prediction_is_of_what_was_measured_beside_it(beside, cache):
-    found, alone = predicted_beside(beside), predicted_beside(None)
+    found, alone = predicted_beside(*([beside] if beside else [])), predicted_beside()
     assert found["cache"] == cache
     assert (found["median_ms"] < alone["median_ms"]) is (cache == "warm")
 
 
-def predicted_beside(measured):
-    """The entry of one block, whose weights fit in the nearest cache, in decode."""
-    blueprint = load(DECODE)
+def predicted_beside(*measured, study=DECODE):
+    """The entry of one block, whose weights fit in the nearest cache."""
+    blueprint = load(study)
     (row,) = run(blueprint, audit=0).to_dict()["combinations"]
     plans = {one.id: one.plan for one in blueprint.combinations().rows}
-    if measured is not None:
-        row["costs"][0]["latencies"] = [{"source": "measured", "device": "A machine", **measured}]
+    row["costs"][0]["latencies"] = [{"source": "measured", "device": "A machine", **entry} for entry in measured]
     predicting.predict_rows([row], plans, {"local": machine()}, {}, lambda *_: None)
     return row["costs"][0]["latencies"][-1]
 

@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from explorer.errors import MeasureError
 from explorer.latency.raw import Failed, Lane, Process, Track
+from explorer.report.rows import rows_of
+from explorer.report.timing import timing_columns
 from explorer.study import sitting
 from explorer.study.run import run
 
@@ -90,3 +93,41 @@ def test_all_blocks_and_workloads_are_told(monkeypatch, measured):
     assert result.rows[0]["error"] == "block: no room for prefill; block: no room for decode"
     result = measured(lambda recipe, impl: "no room")
     assert result.rows[0]["error"] == "block: no room"
+
+
+@pytest.mark.parametrize("which", ["all", "parts"])
+def test_what_was_not_reached_stands_beside_what_failed(monkeypatch, which):
+    """The prefill has no times; for the decode no process can be started."""
+    two = [{"phase": "prefill", "tokens": 8}, {"phase": "decode", "context": 8}]
+    monkeypatch.setitem(STUDY, "workloads", two)
+
+    def measure_job(job, **_):
+        if job.recipes[0].workload["phase"] == "decode":
+            raise MeasureError("no worker")
+        yield _process(job, lambda *_: "no room")
+
+    monkeypatch.setattr(sitting, "measure_job", measure_job)
+    document = run(STUDY, audit=0, device="cpu", measure=which).to_dict()
+    for row in document["combinations"]:
+        assert row["error"].startswith("block: ")
+        assert "no room" in row["error"]
+        assert row["error"].endswith("; block: no worker")
+        assert [cost["latency"].get("of") for cost in row["costs"]] == [None if which == "all" else "parts"] * 2
+
+
+def test_a_sum_that_was_not_reached_failed_in_the_column_of_sums(monkeypatch):
+    """Of two blocks in one table the second finds no worker."""
+    jobs = []
+
+    def measure_job(job, **_):
+        jobs.append(job)
+        if len(jobs) > 1:
+            raise MeasureError("no worker")
+        yield _process(job, lambda *_: None)
+
+    monkeypatch.setattr(sitting, "measure_job", measure_job)
+    study = {**STUDY, "vocab": 8, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
+    document = run(study, audit=0, device="cpu", measure="parts").to_dict()
+    shown = rows_of(document, document["combinations"][0]["costs"][0]["workload"])
+    columns = {column.header: column.cells for column in timing_columns(shown, compared=False)}
+    assert columns["block latency ms, sum of parts"] == ("3.000", "failed", "3.000", "failed")

@@ -91,6 +91,12 @@ class WrongGradient(Root):
         return x + (right - x).detach()
 
 
+class WrongWeightGradient(Root):
+    def forward(self, x: Tensor) -> Tensor:
+        right = super().forward(x)
+        return right + 0.01 * (right / self.weight).detach() * (self.weight - self.weight.detach())
+
+
 class HalfDeclared(nn.RMSNorm):
     same_as = "rmsnorm"
 
@@ -116,6 +122,11 @@ class AlwaysCausal(Naive):
     def forward(self, x, context=None, mask=None, cache=None):
         self.visible = Visible(True, self.visible.window)
         return super().forward(x, context, mask, cache)
+
+
+class WrongWithCache(Naive):
+    def forward(self, x, context=None, mask=None, cache=None):
+        return super().forward(x, context, mask, cache) * (1 if cache is None else 1.01)
 
 
 class NoMask(Naive):
@@ -174,6 +185,8 @@ BREAKS = [  # kind, component, what the message says
     ("norm", OwnConstant, "the results of 'rmsnorm', within rounding"),
     ("norm", MoreOptions, "the results of 'rmsnorm' with power: two, within"),
     ("norm", WrongGradient, "the gradients of 'rmsnorm', within rounding"),
+    ("norm", WrongWeightGradient, "the gradients of 'rmsnorm', within rounding"),
+    ("attention", WrongWithCache, "the cached step of 'mha', within rounding"),
     ("attention", NoWindow, "the results of 'mha' with window: 2, within"),
     ("attention", AlwaysCausal, "the results of 'mha' with causal: False, within"),
     ("attention", NoMask, "the results of 'mha' under a mask of padding, within"),

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from explorer.assembly.declared import padding_only
 from explorer.assembly.model import BlockModule
+from explorer.blueprint.workload import Workload
 from explorer.errors import BlueprintError, RefusedError, UsageError
-from explorer.latency.parity import Agreement, compare, gate, reduction
+from explorer.latency.runner import Feed
+from explorer.latency.same_step import compare_runs, twin_runs
 from explorer.latency.twins import Twin, declared_equal
 from explorer.registry.registry import Component, NameProblem, Registry
 from explorer.testing.checks.cross import as_cross_attention
 from explorer.testing.checks.decoding import hide_column, padding
 from explorer.testing.checks.settings import accepted_settings
 from explorer.testing.expect import Unmet, expect, not_declared
-from explorer.testing.toy import BATCH, DIM, Changes, Toy, vectors
+from explorer.testing.toy import BATCH, DIM, TOKENS, Changes, Toy, vectors
 from explorer.testing.values import plain_names
 
-_SOURCE = 3
 _NOTHING: Changes = {}
+_STEP = Workload(batch=BATCH, tokens=TOKENS, source=3, dtype="float32")
+_WHOLE = {"results": _STEP, "gradients": replace(_STEP, phase="train")}
+_CACHED = {"cached step": replace(_STEP, phase="decode", tokens=1, context=TOKENS)}
+"""What is compared, and the step that shows it."""
 
 
 def same_as_holds(toy: Toy) -> None:
@@ -78,10 +84,9 @@ def _around(registry: Registry) -> Mapping[str, Sequence[Changes]]:
 
 
 def _expect_crosses(toy: Toy, other: Toy) -> None:
-    context = vectors(BATCH, _SOURCE, DIM, seed=1)
     one, same = (_built(each, as_cross_attention(each), "decoder.block") for each in (toy, other))
     if one is not None and same is not None:
-        _expect_gate(one, same, [vectors(), context], f"'{other.component.label}' as cross-attention")
+        _expect_same_steps(one, same, f"'{other.component.label}' as cross-attention", source=True)
 
 
 def _expect_equal_if_built(toy: Toy, other: Toy, changes: Changes, said: Changes) -> None:
@@ -101,21 +106,29 @@ def _built(toy: Toy, changes: Changes, name: str | None = None) -> BlockModule |
 def _expect_equal(other: Toy, one: BlockModule, same: BlockModule, said: Changes) -> None:
     """With and without masks, where both take them."""
     what = f"'{other.component.label}'" + "".join(f" with {key}: {value}" for key, value in said.items())
-    _expect_gate(one, same, [vectors()], what)
-    limits = {*one.stack.intake.limits, *same.stack.intake.limits}
+    _expect_same_steps(one, same, what)
+    limits = _limits(one, same)
     if "mask" not in limits:
-        _expect_gate(one, same, [vectors(), None, padding(1)], f"{what} under a mask of padding")
+        _expect_same_steps(one, same, f"{what} under a mask of padding", mask=padding(1))
     if "mask" not in limits and not (padding_only(one) or padding_only(same)):
-        _expect_gate(one, same, [vectors(), None, hide_column(1)], f"{what} under a mask")
+        _expect_same_steps(one, same, f"{what} under a mask", mask=hide_column(1))
 
 
-def _expect_gate(one: BlockModule, same: BlockModule, inputs: Sequence[Any], what: str) -> None:
+def _limits(one: BlockModule, same: BlockModule) -> set[str]:
+    return {*one.stack.intake.limits, *same.stack.intake.limits}
+
+
+def _expect_same_steps(
+    one: BlockModule, same: BlockModule, what: str, *, source: bool = False, mask: Tensor | None = None
+) -> None:
+    """Compared as before they are timed; the masks are those of a whole text, which a cached step does not take."""
     for seed, block in enumerate((one, same)):
-        _scatter(block.eval(), seed)
-    _expect_agreement(gate(one, same, inputs, torch.float32), f"the results of {what}")
-    given = [vectors().requires_grad_(), *inputs[1:]]
-    slopes = compare(_slope(one), _slope(same), given, torch.float32, reduction(same, inputs))
-    _expect_agreement(slopes, f"the gradients of {what}")
+        _scatter(block, seed)
+    cached = {} if mask is not None or "cache" in _limits(one, same) else _CACHED
+    for compared, workload in {**_WHOLE, **cached}.items():
+        runs = twin_runs(one, same, workload.settled(encoder=source), Feed(DIM, source=source), device="cpu")
+        found = compare_runs(*(replace(run, forward=partial(run.forward, mask=mask)) for run in runs))
+        expect(found.ok, f"the {compared} of {what}, within rounding", str(found.reason).removeprefix("not compared: "))
 
 
 @torch.no_grad()
@@ -123,17 +136,3 @@ def _scatter(block: BlockModule, seed: int) -> None:
     """Away from the start values: biases of zero and gains of one hide weights that were not taken over."""
     for number, parameter in enumerate(block.parameters()):
         parameter.add_(0.1 * vectors(*parameter.shape, seed=1000 * seed + number) if parameter.ndim else 0.1 + seed)
-
-
-def _slope(block: BlockModule) -> Callable[..., Tensor]:
-    """The gradient of a random weighting of the results by the first input."""
-
-    def slope(x: Tensor, *more: Any) -> Tensor:
-        out = block(x, *more)
-        return torch.autograd.grad((out * vectors(*out.shape, seed=2)).sum(), x)[0]
-
-    return slope
-
-
-def _expect_agreement(found: Agreement, what: str) -> None:
-    expect(found.ok, f"{what}, within rounding", str(found.reason).removeprefix("not compared: "))
