@@ -52,7 +52,7 @@ def _table(found: "Calibration") -> list[str]:
     from explorer.report.units import four_digits
 
     guards = ", ".join(dict.fromkeys(of.guard for of in found.dtypes.values()))
-    head = f"{found.name}, {found.threads} threads, torch {found.torch}; watched: {guards}"
+    head = f"{found.name}, {found.on_threads}, torch {found.torch}; watched: {guards}"
     rows = figures(found)
     columns = {
         "what": [row.what for row in rows],

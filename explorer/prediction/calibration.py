@@ -124,6 +124,11 @@ class Calibration:
         """`cpu`, `cuda`, `mps`: the device without its index."""
         return self.device.partition(":")[0]
 
+    @property
+    def on_threads(self) -> str:
+        """ "1 thread", "2 threads"."""
+        return f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+
     def beside(self, earlier: Calibration | None) -> Calibration:
         """The same, with the dtypes that only an earlier calibration has, where device, threads and torch are one."""
         if earlier is None or replace(earlier, by=self.by, dtypes=self.dtypes) != self:

@@ -88,7 +88,7 @@ class _Asked:
 
 def _calibrated(asked: _Asked, calibration: Calibration, regime: str) -> Prediction:
     found = calibration.dtypes.get(asked.workload.dtype)
-    basis = f"calibrated with torch {calibration.torch}, {calibration.threads} threads"
+    basis = f"calibrated with torch {calibration.torch}, {calibration.on_threads}"
     nothing = Prediction(calibration.name, regime, basis, calibration.digest, cache=asked.cache)
     if asked.refusal:
         return replace(nothing, reason=asked.refusal)

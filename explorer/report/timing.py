@@ -163,14 +163,15 @@ def _difference(own: Latency | None, base: Latency | None) -> str:
     value, of = _median(own), _median(base)
     errors = [entry.get("error") for entry in (own, base) if entry]
     error = max((error for error in errors if error is not None), default=None)
-    if value is None or of is None or error is None or error >= 1 or not _one_session(own, base):
+    if value is None or of is None or error is None or error >= 1 or not _alike(own, base):
         return NOTHING
     bound = (1 + error) / (1 - error)
     return f"within {100 * (bound - 1):.1f}%" if max(value / of, of / value) <= bound else percent(value, of)
 
 
-def _one_session(one: Latency | None, other: Latency | None) -> bool:
-    return (one or {}).get("session") == (other or {}).get("session")
+def _alike(one: Latency | None, other: Latency | None) -> bool:
+    """Whether both were measured in one session, with their weights in the same place."""
+    return all((one or {}).get(key) == (other or {}).get(key) for key in ("session", "cache"))
 
 
 def _range(entry: Latency | None) -> str:

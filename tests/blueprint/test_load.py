@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from explorer.blueprint import files
 from explorer.blueprint.load import load
 from explorer.errors import BlueprintError, UsageError
+from tests.blueprint.work import calls_of
 
 SMALL = "dim: 64\nheads: 4\n"
 
@@ -220,15 +222,15 @@ BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]
     ],
 )
 def test_hostile_files_are_refused_fast(told, text, expected):
-    start = time.perf_counter()
-    assert expected in told(SMALL + text)
-    assert time.perf_counter() - start < 1
+    errors = []
+    assert calls_of(lambda: errors.append(told(SMALL + text))) < 50_000
+    assert expected in errors[0]
 
 
 def test_huge_values_are_refused_fast(told):
-    start = time.perf_counter()
-    error = told(f"dim: {'9' * 90}\nheads: -3\nvocab: 0\nlayers: {'9' * 20}\nwindow: 1e9\nseed: -1")
-    assert time.perf_counter() - start < 1
+    text, errors = f"dim: {'9' * 90}\nheads: -3\nvocab: 0\nlayers: {'9' * 20}\nwindow: 1e9\nseed: -1", []
+    assert calls_of(lambda: errors.append(told(text))) < 50_000
+    (error,) = errors
     assert [line.split(":")[3].strip() for line in error.splitlines() if not line.startswith(" ")] == [
         *("dim", "heads", "vocab", "layers", "window", "seed")
     ]
@@ -246,10 +248,14 @@ ABSURD = {
 
 
 @pytest.mark.parametrize("text", ABSURD.values(), ids=ABSURD)
-def test_absurd_files_are_refused_fast(told, text):
-    start = time.process_time()
+def test_absurd_files_are_refused_as_fast_as_they_are_read(told, text):
+    """In a few times what PyYAML takes of the same processor, 0.9 to 2.5 of it, however busy that is."""
+    times = [time.process_time()]
+    yaml.safe_load(SMALL + text)
+    times.append(time.process_time())
     error = told(SMALL + text)
-    assert time.process_time() - start < 5
+    times.append(time.process_time())
+    assert times[2] - times[1] < 8 * (times[1] - times[0])
     assert len(error.splitlines()) < 400
 
 

@@ -136,6 +136,7 @@ def summed(median: float | None, error: float | None = None, **changes: Any) -> 
         (summed(1.0, 1.2), summed(9.0, 1.2), "–"),
         (summed(1.0, 0.05), summed(None), "–"),
         (summed(1.0, 0.05, session="a"), summed(1.5, 0.05, session="b"), "–"),
+        (summed(1.0, 0.05, cache="warm"), summed(1.5, 0.05, cache="cold weights"), "–"),
     ],
 )
 def test_sums_differ_only_beyond_the_errors_of_both(make: SimpleNamespace, base: Any, own: Any, text: str) -> None:
