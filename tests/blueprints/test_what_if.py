@@ -24,7 +24,7 @@ MODELS = [  # rows that are left of six, and what is said of the others
 
 @pytest.mark.parametrize(("name", "left", "reasons"), MODELS)
 def test_axes_over_a_published_model(name: str, left: int, reasons: set[str]) -> None:
-    document = explorer.run(explorer.load(FOLDER / f"{name}.yaml", axes=AXES)).to_dict()
+    document = explorer.run(explorer.load(FOLDER / f"{name}.yaml", axes=AXES), audit=1).to_dict()
     assert document["counts"] == {"product": 6, "rows": left, "skipped": 6 - left, "merged": 0}
     skipped = [row["skipped"] for row in document["combinations"] if row["skipped"]]
     assert all(any(reason in said for reason in reasons) for said in skipped)

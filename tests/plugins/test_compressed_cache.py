@@ -90,7 +90,6 @@ def test_no_tokens_give_none_and_leave_the_cache_alone(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "ratio", "window", "prefill"),
     [
-        ("csa", 4, 6, 9),
         ("csa", 4, 6, 1),
         ("csa", 2, None, 3),
         ("hca", 8, 3, 9),

@@ -193,7 +193,7 @@ def _some(random: Random, values: list[Any]) -> list[Any]:
     return found
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_any_study(seed: int) -> None:
     random = Random(seed)
