@@ -14,23 +14,10 @@ from explorer.latency.arms import Candidate
 from explorer.latency.facts import not_looked_at
 from explorer.latency.measure import measure
 from explorer.latency.protocol import Progress
-from explorer.latency.raw import Lane, Process
+from explorer.latency.raw import Process
 from explorer.latency.regimes import Prepared, Regime
 from explorer.latency.timing import timing
-from tests.latency.virtual import ScriptedGuard, bare
-
-
-def run(candidates, time, effort, **options):
-    options = {"regimes": time.regimes(), "guard": ScriptedGuard(), **options}
-    return measure(candidates, device="cpu", effort=effort, **options)
-
-
-def lane(key, impl="eager", regime="host"):
-    return Lane(key, impl, regime)
-
-
-def track(process, key, **other):
-    return process.track(lane(key, **other))
+from tests.latency.virtual import ScriptedGuard, bare, lane, run, track
 
 
 def test_a_track_has_every_round_and_the_first_call_apart(time, effort):

@@ -8,23 +8,8 @@ from explorer.blueprint.workload import Workload
 from explorer.latency import arms as arms_module
 from explorer.latency import measure as measure_module
 from explorer.latency.arms import Candidate
-from explorer.latency.measure import measure
-from explorer.latency.raw import Lane
 from explorer.latency.runner import Feed, ready
-from tests.latency.virtual import ScriptedGuard
-
-
-def run(candidates, time, effort, **options):
-    options = {"regimes": time.regimes(), "guard": ScriptedGuard(), **options}
-    return measure(candidates, device="cpu", effort=effort, **options)
-
-
-def lane(key, impl="eager", regime="host"):
-    return Lane(key, impl, regime)
-
-
-def track(process, key, **other):
-    return process.track(lane(key, **other))
+from tests.latency.virtual import lane, run, track
 
 
 class Square(nn.Module):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from explorer.latency.arms import Candidate
 from explorer.latency.clock import CudaEventClock, PerfCounterClock
+from explorer.latency.measure import measure
+from explorer.latency.raw import Lane
 from explorer.latency.regimes import Regime, in_turn
 from explorer.latency.runner import Bare
 
@@ -94,3 +96,17 @@ class ScriptedGuard:
         assert self.watching
         self.watching = False
         return self.reasons.pop(0) if self.reasons else None
+
+
+def run(candidates, time, effort, **options):
+    """The record of candidates in virtual time."""
+    options = {"regimes": time.regimes(), "guard": ScriptedGuard(), **options}
+    return measure(candidates, device="cpu", effort=effort, **options)
+
+
+def lane(key, impl="eager", regime="host"):
+    return Lane(key, impl, regime)
+
+
+def track(process, key, **other):
+    return process.track(lane(key, **other))
