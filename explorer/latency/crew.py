@@ -13,7 +13,15 @@ from explorer.latency.raw import Failed, Lane, Process
 from explorer.latency.spawned import Lost, spawned
 from explorer.latency.store import Store
 
-_HARDLY = {"rounds": 1, "fewest_rounds": 1, "sample_ms": 0, "warm_ms": 0, "warm_limit_ms": 0, "budget_ms": 0}
+_HARDLY = {
+    "rounds": 1,
+    "fewest_rounds": 1,
+    "most_rounds": 1,
+    "sample_ms": 0,
+    "warm_ms": 0,
+    "warm_limit_ms": 0,
+    "budget_ms": 0,
+}
 """The effort for what is looked at besides times."""
 
 

@@ -14,18 +14,21 @@ class Effort:
     """Processes, rounds and times of one comparison; milliseconds of one lane unless it says otherwise.
 
     `processes` fresh processes measure one after the other; one that says nothing for `hang_s` seconds is ended. Each
-    goes on until any two lanes that are compared were both clean in `rounds` rounds, or MOST_ROUNDS times as many
-    rounds have passed, or, after `fewest_rounds`, once the samples of one lane have taken `budget_ms` on average.
+    goes on until any two lanes that are compared were both clean in `rounds` rounds and half the interval of their
+    ratio is at most `precise` (a share), or `most_rounds` have passed, or, after `fewest_rounds`, once the samples of
+    one lane have taken `budget_ms` on average.
     Warming up ends when the last three readings agree within `steady_within` after at least `warm_ms`, or at
     `warm_limit_ms`. A sample is as many calls as fill `sample_ms`.
     """
 
     rounds: int
     fewest_rounds: int
+    most_rounds: int
     sample_ms: float
     warm_ms: float
     warm_limit_ms: float
     budget_ms: float
+    precise: float = 0.02
     steady_within: float = 0.05
     processes: int = 1
     hang_s: float = 300.0
@@ -34,9 +37,6 @@ class Effort:
         """As it is spent on a device: a sample of a CUDA queue need not be long, nothing else runs in it."""
         return replace(self, sample_ms=min(self.sample_ms, _CUDA_SAMPLE_MS)) if device.startswith("cuda") else self
 
-
-MOST_ROUNDS = 2
-"""How many times the clean rounds that an effort wants may pass in all, when others use the device."""
 
 _CUDA_SAMPLE_MS = 5.0
 
@@ -48,6 +48,7 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
         "quick": Effort(
             rounds=10,
             fewest_rounds=5,
+            most_rounds=40,
             sample_ms=20,
             warm_ms=300,
             warm_limit_ms=1_500,
@@ -58,6 +59,7 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
         "default": Effort(
             rounds=20,
             fewest_rounds=8,
+            most_rounds=60,
             sample_ms=20,
             warm_ms=300,
             warm_limit_ms=3_000,
@@ -68,6 +70,7 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
         "publish": Effort(
             rounds=30,
             fewest_rounds=30,
+            most_rounds=90,
             sample_ms=20,
             warm_ms=500,
             warm_limit_ms=9_000,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import gc
 import math
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from explorer.latency.clock import Call, Clock
-from explorer.latency.effort import MOST_ROUNDS, Effort
+from explorer.latency.effort import Effort
+from explorer.latency.enough import Taken, fewest_clean, is_enough
 from explorer.latency.failure import Failure, attempt
 from explorer.latency.guard import Guard, watching
 from explorer.latency.raw import Lane
@@ -31,7 +32,7 @@ class Progress:
     """What is about to be done, and to which lane or candidate: `done` of `total` steps of a stage are behind.
 
     Stages: comparing (what is declared equal), building, warming up, measuring, inspecting. The steps of `measuring`
-    are the clean rounds so far of the two compared lanes that have the fewest.
+    are the clean rounds so far of the two compared lanes that have the fewest; more than that where ratios scatter.
     """
 
     stage: str
@@ -73,6 +74,11 @@ class Warm:
     calls: int
 
     @property
+    def steps(self) -> int:
+        """In one sample."""
+        return self.calls * self.timed.each
+
+    @property
     def lead(self) -> bool:
         """Whether an untimed call goes before each sample: it refills caches and the device's queue after the others.
 
@@ -92,18 +98,6 @@ class Rounds:
     disturbed: Mapping[Lane, tuple[str | None, ...]]
     rounds: tuple[str | None, ...]
     failed: Mapping[Lane, Failure]
-
-
-@dataclass
-class _Taken:
-    """The samples of one lane so far."""
-
-    times_ms: list[float | None] = field(default_factory=list)
-    disturbed: list[str | None] = field(default_factory=list)
-
-    def clean_with(self, other: _Taken) -> int:
-        """In how many rounds neither was disturbed."""
-        return [why or another for why, another in zip(self.disturbed, other.disturbed, strict=True)].count(None)
 
 
 def warm_up(timed: Timed, effort: Effort) -> Warm:
@@ -136,11 +130,10 @@ def interleave(
     `lanes`, so that nothing keeps its memory; the others go on. KeyboardInterrupt passes through.
     """
     failed: dict[Lane, Failure] = {}
-    taken = {lane: _Taken() for lane in lanes}
-    pairs = list(_compared(lanes, baselines))
+    taken = {lane: Taken() for lane in lanes}
     rounds: list[str | None] = []
-    while lanes and not _is_enough(clean := _fewest_clean(taken, lanes, pairs), len(rounds), taken, lanes, effort):
-        reasons = []
+    while taken and not is_enough(taken, baselines, effort):
+        clean, reasons = fewest_clean(taken, baselines), []
         for lane in rng.sample(tuple(lanes), len(lanes)):
             on_progress(Progress("measuring", clean, effort.rounds, lane.candidate, lane.impl, lane.regime))
             watch = watching(guard, lane.regime)
@@ -150,12 +143,12 @@ def interleave(
             if isinstance(sample, Failure):
                 failed[lane] = sample
                 release(lanes, lane)
+                del taken[lane]
             else:
-                taken[lane].times_ms.append(sample)
-                taken[lane].disturbed.append(reasons[-1])
+                taken[lane].add(sample, reasons[-1], lanes[lane].steps)
         rounds.append(next((why for why in reasons if why is not None), None))
-    times = {lane: tuple(taken[lane].times_ms) for lane in lanes}
-    return Rounds(times, {lane: tuple(taken[lane].disturbed) for lane in lanes}, tuple(rounds), failed)
+    times = {lane: tuple(one.times_ms) for lane, one in taken.items()}
+    return Rounds(times, {lane: tuple(one.disturbed) for lane, one in taken.items()}, tuple(rounds), failed)
 
 
 def take_sample(warm: Warm) -> float | None:
@@ -168,7 +161,7 @@ def take_sample(warm: Warm) -> float | None:
     if warm.lead:
         timed.call()
     compiled = timed.compiles()
-    elapsed = timed.clock.time(timed.call, calls) / (calls * timed.each)
+    elapsed = timed.clock.time(timed.call, calls) / warm.steps
     return elapsed if is_valid(elapsed) and timed.compiles() == compiled else None
 
 
@@ -191,27 +184,3 @@ def _is_warm(readings: Sequence[float], spent: float, effort: Effort) -> bool:
     if len(last) < _AGREEING or spent < effort.warm_ms:
         return False
     return all(map(is_valid, last)) and spread(last) <= effort.steady_within
-
-
-def _compared(lanes: Collection[Lane], baselines: Mapping[str, str | None]) -> Iterator[tuple[Lane, Lane]]:
-    """Each lane with those that a ratio of it is taken to, its other implementations and its baseline; and itself."""
-    impls = {lane.impl for lane in lanes}
-    for lane in lanes:
-        base = baselines.get(lane.candidate) or lane.candidate
-        others = (*(replace(lane, impl=impl) for impl in impls), replace(lane, candidate=base))
-        yield from ((lane, other) for other in others if other in lanes)
-
-
-def _fewest_clean(taken: Mapping[Lane, _Taken], lanes: Mapping[Lane, Warm], pairs: Iterable[tuple[Lane, Lane]]) -> int:
-    """The clean rounds of those two compared lanes that have the fewest. A round counts for no ratio if either sample
-    was disturbed; the other lanes do not matter to it."""
-    return min(taken[lane].clean_with(taken[other]) for lane, other in pairs if lane in lanes and other in lanes)
-
-
-def _is_enough(clean: int, done: int, taken: Mapping[Lane, _Taken], lanes: Mapping[Lane, Warm], effort: Effort) -> bool:
-    """Whether there are clean rounds enough, or the samples took the budget: whole rounds only, so that all lanes have
-    as many."""
-    if clean >= effort.rounds or done >= MOST_ROUNDS * effort.rounds:
-        return True
-    spent = sum(sum(filter(None, taken[lane].times_ms)) * warm.calls * warm.timed.each for lane, warm in lanes.items())
-    return done >= effort.fewest_rounds and spent >= effort.budget_ms * len(lanes)

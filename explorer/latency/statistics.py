@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from explorer.errors import MeasureError
 
+_TWO_SIDED_95 = 1.96
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -63,6 +65,19 @@ def quantile(values: Sequence[float], share: float) -> float:
     below = math.floor(place)
     above = math.ceil(place)
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def half_interval(values: Sequence[float]) -> float:
+    """Half the width of a 95 % interval of the median: between order statistics, by the normal approximation of the
+    binomial (Conover 1999, "Practical nonparametric statistics", 3.2). Of few values it is half their range.
+
+    Raises MeasureError for no values.
+    """
+    if not values:
+        raise MeasureError("no valid sample: nothing was measured")
+    ordered = sorted(values)
+    below = max(0, math.floor((len(ordered) - _TWO_SIDED_95 * math.sqrt(len(ordered))) / 2))
+    return (ordered[-1 - below] - ordered[below]) / 2
 
 
 def iqr_share(values: Sequence[float]) -> float:

@@ -39,15 +39,15 @@ def calibrate(
     guard = guard or guard_for(device)
     with undisturbed(device), torch.no_grad():
         benches = [Bench.of(dtype, device) for dtype in dtypes]
-        lanes = dict(lane for bench in benches for lane in bench.lanes())
-        samples = sample(lanes, guard, random.Random(0), plan, on_progress)
-    us = {key: ms * 1e3 for key, ms in samples.ms.items()}
+        # One dtype after the other: its operands and copies take some gigabytes, which the next one then finds free.
+        samples = {one.dtype: sample(dict(one.lanes()), guard, random.Random(0), plan, on_progress) for one in benches}
+    us = {key: ms * 1e3 for found in samples.values() for key, ms in found.ms.items()}
     rates = {bench.dtype: bench.rates(us) for bench in benches}
     host = fit_host([one for bench in benches for one in bench.tiny_passes(us, rates[bench.dtype])])
 
     def found(bench: Bench) -> OfDtype:
         of, today = rates[bench.dtype], date.today().isoformat()
-        return OfDtype(of, host, bench.errors(us, of, host), today, samples.clean, guard.name)
+        return OfDtype(of, host, bench.errors(us, of, host), today, samples[bench.dtype].clean, guard.name)
 
     return Calibration(
         device=device,

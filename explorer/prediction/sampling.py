@@ -27,7 +27,7 @@ class Plan:
     clean: int = 9
     clean_long: int = 5
     rounds: int = 30
-    seconds: float = 30.0
+    seconds: float = 15.0
     warm: int = 3
     now: Callable[[], float] = time.monotonic
 

@@ -146,7 +146,9 @@ def test_drift_hits_all_alike(time, effort):
     def call(ms):
         return lambda: time.sleep(ms * (1 + 0.5 * time.seconds))
 
-    result = times_of({"a": call(1), "b": call(2)}, time, replace(effort, rounds=200, warm_limit_ms=50))
+    result = times_of(
+        {"a": call(1), "b": call(2)}, time, replace(effort, rounds=200, most_rounds=200, warm_limit_ms=50)
+    )
     medians = {key: sorted(times)[100] for key, times in result.items()}
     assert medians["b"] / medians["a"] == pytest.approx(2, rel=0.02)
 
@@ -256,7 +258,7 @@ def test_the_host_does_not_matter_where_the_device_is_timed_alone(time, effort, 
     guard = HostAndDevice(ScriptedGuard(*["a busy host"] * 4), ScriptedGuard(*[seen] * 8))
     warm = warmed(time.sleeper(5), time, effort)
     lanes = {Lane("a", "eager", regime): warm for regime in ("device", "latency")}
-    found = interleave(lanes, replace(effort, rounds=2), random.Random(0), guard, lambda progress: None)
+    found = interleave(lanes, replace(effort, rounds=2, most_rounds=4), random.Random(0), guard, lambda progress: None)
     assert {one.regime: told for one, told in found.disturbed.items()} == {
         "device": (seen,) * 4,
         "latency": ("a busy host",) * 4,

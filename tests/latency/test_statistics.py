@@ -1,11 +1,13 @@
 """The statistics against Python's own, and the two public cases about them."""
 
+import math
 import statistics
 
 import pytest
+from scipy.stats import binom
 
 from explorer.errors import MeasureError
-from explorer.latency.statistics import iqr_share, is_steady, median, quantile, spread, summarise
+from explorer.latency.statistics import half_interval, iqr_share, is_steady, median, quantile, spread, summarise
 
 VALUES = [
     [3.0],
@@ -33,6 +35,22 @@ def test_iqr_share_is_pythons_quartiles_over_its_median(values):
     first, middle, third = statistics.quantiles(values, n=4, method="inclusive")
     assert iqr_share(values) == pytest.approx((third - first) / middle)
     assert summarise(values).iqr_share == iqr_share(values)
+
+
+@pytest.mark.parametrize("count", [6, 10, 15, 20, 40, 90])
+def test_half_an_interval_of_a_median_holds_it_in_95_percent(count):
+    """Of values 0, 1, 2, ... it tells the ends, and those how often the median is between."""
+    below = (count - 1) / 2 - half_interval(range(count))
+    covered = 1 - 2 * binom.cdf(below, count, 0.5)
+    assert below == math.floor(below)
+    assert 0.935 <= covered <= 0.98
+
+
+def test_half_an_interval_of_few_values_is_half_their_range():
+    assert half_interval([3.0]) == 0
+    assert half_interval([5.0, 1.0, 2.0]) == 2
+    with pytest.raises(MeasureError, match="no valid sample"):
+        half_interval([])
 
 
 def test_an_outlier_moves_the_mean_and_not_the_median():

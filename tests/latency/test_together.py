@@ -14,7 +14,7 @@ from explorer.latency.together import measured
 from explorer.registry.loading import load_registry
 from tests.latency.jobs import FIELDS, PREFILL, job, recipe
 
-EFFORT = Effort(rounds=2, fewest_rounds=2, sample_ms=0.1, warm_ms=0, warm_limit_ms=10, budget_ms=100)
+EFFORT = Effort(rounds=2, fewest_rounds=2, most_rounds=4, sample_ms=0.1, warm_ms=0, warm_limit_ms=10, budget_ms=100)
 NAIVE, FUSED = FIELDS | {"attention": "mha_naive"}, FIELDS | {"attention": "mha"}
 
 

@@ -83,10 +83,25 @@ def test_a_baseline_that_equals_itself_lets_the_verdict_stand(control):
         (ratio(0.90, 0.93, 0.96), "-7.0 % [-10.0 %, -4.0 %]"),
     ],
 )
-def test_a_baseline_that_differs_from_itself_decides_nothing(control, shown):
+def test_a_baseline_that_differs_from_itself_decides_no_more_than_by_that(control, shown):
     found = verdicts({"x": SLOWER, "y": ratio(0.99, 1.0, 1.01)}, control)
     reason = f"the baseline differed from itself by {shown}"
-    assert [(one.word, one.reason) for one in found.values()] == [("unclear", reason)] * 2
+    assert [(one.word, one.reason.partition(": ")[2]) for one in found.values()] == [("unclear", reason)] * 2
+
+
+@pytest.mark.parametrize(
+    ("control", "shown"), [(ratio(1.02, 1.05, 1.08), "+5.0 %"), (ratio(0.92, 0.952, 0.98), "-4.8 %")]
+)
+@pytest.mark.parametrize(("low", "word"), [(1.0810, "unclear"), (1.0820, "slower")])
+def test_what_is_beyond_that_stands(control, shown, low, word):
+    """1.03 x 1.05 = 1.0815."""
+    found = verdict(ratio(low, 1.10, 1.12, processes=5), control)
+    assert found.word == word
+    if word == "slower":
+        own = f"beyond 3 % and the {shown} by which the baseline differed from itself"
+        assert found.reason == f"+10.0 % [+8.2 %, +12.0 %], all of it {own}"
+    fast = verdict(ratio(1 / 1.12, 1 / 1.10, 1 / low, processes=5), control)
+    assert fast.word == {"slower": "faster"}.get(word, word)
 
 
 @pytest.mark.parametrize(

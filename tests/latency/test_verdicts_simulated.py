@@ -132,13 +132,14 @@ def test_ten_percent_faster_is_faster():
 def test_bursts_that_are_seen_leave_a_verdict_or_contention():
     words = MACHINES["bursts seen"].words(1.1, 1)
     assert words["slower"] + words["contended"] >= 38
-    assert min(words["slower"], words["contended"]) > 5
+    assert words["slower"] >= 30
+    assert words["contended"] > 0
 
 
 def test_bursts_that_are_not_seen_never_turn_a_verdict_round():
     words = MACHINES["bursts unseen"].words(1.1, 1)
     assert words["faster"] == 0
-    assert words["unclear"] > 5
+    assert words["slower"] >= 30
 
 
 @pytest.mark.parametrize("word", ["default", "publish"])

@@ -85,7 +85,15 @@ def register_norms():
     return {kind.__name__.lower(): kind for kind in kinds}
 '''
 EFFORT = Effort(
-    rounds=3, fewest_rounds=3, sample_ms=0.1, warm_ms=1, warm_limit_ms=20, budget_ms=500, processes=2, hang_s=4
+    rounds=3,
+    fewest_rounds=3,
+    most_rounds=6,
+    sample_ms=0.1,
+    warm_ms=1,
+    warm_limit_ms=20,
+    budget_ms=500,
+    processes=2,
+    hang_s=4,
 )
 
 
