@@ -74,8 +74,8 @@ def verdicts(
     Simulated in the rounds of `interleave` at quick effort, 3,000 runs each: equal candidates were called faster or
     slower in none with 1 to 4 % of jitter in each sample, with drift, or with bursts, whether or not the guard sees
     them, and in 0.03 % with 6 % of jitter; those 3 % slower, which is the margin, in 3 to 4 %. A candidate 10 % slower
-    was called slower in 99.5 % and more with 1 to 4 % of jitter, in 93 % with 6 % or with unseen bursts, in 94 % with
-    bursts that are seen (the rest of these contended).
+    was called slower in 99.7 % and more with 1 to 4 % of jitter, in 93 to 94 % with 6 % or with bursts (the rest are
+    unclear, or contended where the guard sees them).
     """
     rule, spoilt = rule or Rule(), disturbed or {}
     found = {key: ratio for key, ratio in ratios.items() if ratio is not None}

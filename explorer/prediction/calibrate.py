@@ -28,7 +28,7 @@ def calibrate(
     guard: Guard | None = None,
     on_progress: OnProgress | None = None,
 ) -> Calibration:
-    """Measure a device as `resolve_device` gives it, in about a minute on a CPU of two cores.
+    """Measure a device as `resolve_device` gives it, in under a minute on a CPU of two cores.
 
     plan: how much is sampled. guard: what watches for disturbance; None: the device's own. Torch's global state is left
     as it was. Raises: UsageError for a dtype in which no workload runs, MeasureError where a kernel fails.
