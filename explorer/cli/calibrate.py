@@ -21,7 +21,7 @@ def calibrate(
     ] = "float32,bfloat16",
     debug: Debug = False,
 ) -> None:
-    """Measure kernels and tiny blocks on this device in under a minute, and store what predictions need.
+    """Measure kernels and tiny blocks on this device, some 25 seconds for each dtype, and store what predictions need.
 
     Blocks that no curve was fitted to tell how far predictions are off.
     """

@@ -18,7 +18,9 @@ Device = Annotated[
     str | None,
     typer.Option(metavar="D", help="Device to measure on, such as cpu or cuda:1. Default: a GPU if any."),
 ]
-Efforts = Annotated[Effort, typer.Option(help="How long to measure: 1, 3 or 5 processes of 10, 20 or 30 rounds each.")]
+Efforts = Annotated[
+    Effort, typer.Option(help="How long to measure: 1, 3 or 5 processes of 10, 20 or 30 clean rounds each, or more.")
+]
 Impl = Annotated[
     str,
     typer.Option(

@@ -55,8 +55,9 @@ def ratio_of(processes: Sequence[Process], base: Lane, other: Lane, rule: Rule |
     is no sample of it at rest.
     """
     shared = shared_rounds(processes, base, other)
-    sound = [one.pairs for one in shared if one.pairs and not _is_spoilt(one, rule or Rule())]
-    spoilt = sum(_is_spoilt(one, rule or Rule()) for one in shared)
+    rule = rule or Rule()
+    sound = [one.pairs for one in shared if one.pairs and not _is_spoilt(one, rule)]
+    spoilt = sum(_is_spoilt(one, rule) for one in shared)
     return paired_ratio(sound) if sound and len(sound) >= spoilt else None
 
 
@@ -70,4 +71,5 @@ def disturbed_of(processes: Sequence[Process], base: Lane, other: Lane) -> Distu
 
 def _is_spoilt(shared: Shared, rule: Rule) -> bool:
     clean, disturbed = len(shared.pairs), len(shared.disturbed)
-    return clean < rule.fewest and 0 < disturbed >= clean
+    few = clean < rule.fewest and 0 < disturbed >= clean
+    return few or disturbed > rule.most_disturbed * (clean + disturbed)

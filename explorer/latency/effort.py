@@ -9,7 +9,7 @@ from types import MappingProxyType
 from explorer.latency.words import known
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Effort:
     """Processes, rounds and times of one comparison; milliseconds of one lane unless it says otherwise.
 
@@ -41,7 +41,8 @@ class Effort:
 _CUDA_SAMPLE_MS = 5.0
 
 # 0.3 s: shorter warm-ups were 30 % off (https://github.com/triton-lang/triton/issues/2306).
-# 10, 20, 30 rounds: the 95 % interval of a ratio was about 6, 3 and 2 % wide on a shared 2-core machine.
+# 10, 20, 30 rounds: the 95 % interval of a ratio was about 6, 3 and 2 % wide on a quiet shared 2-core machine. In loud
+# hours ten were 9 % wide: hence `precise`.
 # 1, 3, 5 processes: a process is the unit that varies (Kalibera & Jones 2013, https://kar.kent.ac.uk/33611).
 EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {

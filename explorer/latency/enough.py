@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from explorer.latency.effort import Effort
+from explorer.latency.ratio import FEWEST_ROUNDS
 from explorer.latency.raw import Lane
 from explorer.latency.statistics import half_interval
 
@@ -20,11 +21,11 @@ class Taken:
     disturbed: list[str | None] = field(default_factory=list)
     spent_ms: float = 0.0
 
-    def add(self, time_ms: float | None, disturbed: str | None, steps: int) -> None:
-        """One sample of so many steps."""
+    def add(self, time_ms: float | None, disturbed: str | None, spent_ms: float) -> None:
+        """One sample, and what it took as a whole."""
         self.times_ms.append(time_ms)
         self.disturbed.append(disturbed)
-        self.spent_ms += steps * (time_ms or 0.0)
+        self.spent_ms += spent_ms
 
 
 def fewest_clean(taken: Mapping[Lane, Taken], baselines: Mapping[str, str | None]) -> int:
@@ -39,9 +40,8 @@ def is_enough(taken: Mapping[Lane, Taken], baselines: Mapping[str, str | None], 
     """Whether any two compared lanes have clean rounds enough and a ratio that is known well enough, or the rounds or
     the budget are used up. Rounds are whole: all lanes have as many.
 
-    That more of them follow when ratios scatter, whatever the ratios are, favours no verdict: an interval of fixed
-    width may be awaited (Chow & Robbins 1965, "On the asymptotic theory of fixed-width sequential confidence intervals
-    for the mean").
+    How many follow depends on how ratios scatter, not on what they are (Chow & Robbins 1965, "On the asymptotic theory
+    of fixed-width sequential confidence intervals for the mean"); what that costs in errors stands at `verdicts`.
     """
     done = len(next(iter(taken.values())).times_ms)
     if done >= effort.most_rounds:
@@ -50,7 +50,7 @@ def is_enough(taken: Mapping[Lane, Taken], baselines: Mapping[str, str | None], 
         return True
     if fewest_clean(taken, baselines) < effort.rounds:
         return False
-    return all(_is_known(taken, pair, effort.precise) for pair in _compared(taken, baselines))
+    return all(_is_known(taken, pair, effort) for pair in _compared(taken, baselines))
 
 
 def _compared(lanes: Collection[Lane], baselines: Mapping[str, str | None]) -> Iterator[tuple[Lane, Lane]]:
@@ -62,12 +62,13 @@ def _compared(lanes: Collection[Lane], baselines: Mapping[str, str | None]) -> I
         yield from ((lane, other) for other in others if other in lanes)
 
 
-def _is_known(taken: Mapping[Lane, Taken], pair: tuple[Lane, Lane], precise: float) -> bool:
-    """Whether the interval of the median ratio of these two is narrow enough. Nothing more is awaited of a clock that
-    had no valid reading for them."""
+def _is_known(taken: Mapping[Lane, Taken], pair: tuple[Lane, Lane], effort: Effort) -> bool:
+    """Whether the median ratio of these two has an interval, and that is narrow enough. Nothing more is awaited of a
+    clock that had no valid reading for them."""
     times = _clean(taken, pair)
     logs = [math.log(other / one) for one, other in times if one is not None and other is not None]
-    return not logs or half_interval(logs) <= math.log1p(precise)
+    fewest = min(FEWEST_ROUNDS, effort.rounds)
+    return not logs or (len(logs) >= fewest and half_interval(logs) <= math.log1p(effort.precise))
 
 
 def _clean(taken: Mapping[Lane, Taken], pair: tuple[Lane, Lane]) -> list[tuple[float | None, float | None]]:

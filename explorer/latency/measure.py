@@ -59,10 +59,9 @@ def measure(
     A candidate that fails costs only itself: the reason stands in `failed`. seed: draws the order of building and of
     the rounds. last_cache: bytes of the last-level cache, None for what the device tells. without: lanes to leave out.
     uninspected: candidates whose facts are not looked for, which then say so. baselines: by candidate the one that it
-    is compared with, so that rounds go on until both were clean in enough. Of the effort, `processes` and `hang_s` do
-    not apply here. Torch's global state is left as it was. on_timed: gets the record as soon as all is timed, without
-    facts: looking for those builds each candidate once more, which may end this process. on_facts: gets what is found
-    of each candidate.
+    is compared with (see `enough`). Of the effort, `processes` and `hang_s` do not apply here. Torch's global state is
+    left as it was. on_timed: gets the record as soon as all is timed, without facts: looking for those builds each
+    candidate once more, which may end this process. on_facts: gets what is found of each candidate.
 
     Raises UsageError for an unknown effort, implementation or cache mode, and for two candidates with one key;
     DeviceLost where a candidate leaves this process without its device.

@@ -32,7 +32,8 @@ class Progress:
     """What is about to be done, and to which lane or candidate: `done` of `total` steps of a stage are behind.
 
     Stages: comparing (what is declared equal), building, warming up, measuring, inspecting. The steps of `measuring`
-    are the clean rounds so far of the two compared lanes that have the fewest; more than that where ratios scatter.
+    are the clean rounds so far of the two compared lanes that have the fewest; once these are enough, rounds so far, of
+    as many as ratios that scatter may take.
     """
 
     stage: str
@@ -72,11 +73,6 @@ class Warm:
     timed: Timed
     warmup: int
     calls: int
-
-    @property
-    def steps(self) -> int:
-        """In one sample."""
-        return self.calls * self.timed.each
 
     @property
     def lead(self) -> bool:
@@ -133,9 +129,11 @@ def interleave(
     taken = {lane: Taken() for lane in lanes}
     rounds: list[str | None] = []
     while taken and not is_enough(taken, baselines, effort):
-        clean, reasons = fewest_clean(taken, baselines), []
+        reasons = []
+        clean = fewest_clean(taken, baselines)
+        steps = (clean, effort.rounds) if clean < effort.rounds else (len(rounds), effort.most_rounds)
         for lane in rng.sample(tuple(lanes), len(lanes)):
-            on_progress(Progress("measuring", clean, effort.rounds, lane.candidate, lane.impl, lane.regime))
+            on_progress(Progress("measuring", *steps, lane.candidate, lane.impl, lane.regime))
             watch = watching(guard, lane.regime)
             watch.start()
             sample = attempt(partial(take_sample, lanes[lane]), "measuring")
@@ -145,24 +143,35 @@ def interleave(
                 release(lanes, lane)
                 del taken[lane]
             else:
-                taken[lane].add(sample, reasons[-1], lanes[lane].steps)
+                taken[lane].add(sample.time_ms, reasons[-1], sample.spent_ms)
         rounds.append(next((why for why in reasons if why is not None), None))
     times = {lane: tuple(one.times_ms) for lane, one in taken.items()}
     return Rounds(times, {lane: tuple(one.disturbed) for lane, one in taken.items()}, tuple(rounds), failed)
 
 
-def take_sample(warm: Warm) -> float | None:
-    """Milliseconds a step over the calls of one sample, in which every copy of the weights is touched.
+@dataclass(frozen=True)
+class Sample:
+    """Milliseconds a step, and what the sample took as a whole.
 
-    None where the clock gave no valid reading, and where a call was compiled again, which is no part of its time.
+    time_ms: None where the clock gave no valid reading, and where a call was compiled again, which is no part of its
+    time.
     """
+
+    time_ms: float | None
+    spent_ms: float
+
+
+def take_sample(warm: Warm) -> Sample:
+    """A sample of some calls, in which every copy of the weights is touched."""
     timed, calls = warm.timed, warm.calls
     assert calls % timed.turn == 0, f"{calls} calls leave some of the copies out that take {timed.turn}"
     if warm.lead:
         timed.call()
     compiled = timed.compiles()
-    elapsed = timed.clock.time(timed.call, calls) / warm.steps
-    return elapsed if is_valid(elapsed) and timed.compiles() == compiled else None
+    elapsed = timed.clock.time(timed.call, calls)
+    if not is_valid(elapsed):
+        return Sample(None, 0.0)
+    return Sample(elapsed / (calls * timed.each) if timed.compiles() == compiled else None, elapsed)
 
 
 def calls_for(call_ms: float, sample_ms: float, timed: Timed) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from explorer.errors import MeasureError
 
-_TWO_SIDED_95 = 1.96
+_ONE_SIDED = 0.025
 
 
 @dataclass(frozen=True)
@@ -68,16 +69,27 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def half_interval(values: Sequence[float]) -> float:
-    """Half the width of a 95 % interval of the median: between order statistics, by the normal approximation of the
-    binomial (Conover 1999, "Practical nonparametric statistics", 3.2). Of few values it is half their range.
+    """Half the width of an interval that holds the median in at least 95 %, whatever the distribution: between order
+    statistics, by the binomial (Conover 1999, "Practical nonparametric statistics", 3.2). Of fewer than six values, for
+    which there is none, half their range.
 
     Raises MeasureError for no values.
     """
     if not values:
         raise MeasureError("no valid sample: nothing was measured")
-    ordered = sorted(values)
-    below = max(0, math.floor((len(ordered) - _TWO_SIDED_95 * math.sqrt(len(ordered))) / 2))
-    return (ordered[-1 - below] - ordered[below]) / 2
+    ordered, beside = sorted(values), _beside_interval(len(values))
+    return (ordered[-1 - beside] - ordered[beside]) / 2
+
+
+@cache
+def _beside_interval(count: int) -> int:
+    """How many values may lie on each side of that interval: at most 2.5 % of the binomial."""
+    tail = 0.0
+    for below in range(count):
+        tail += math.comb(count, below) / 2**count
+        if tail > _ONE_SIDED:
+            return max(0, below - 1)
+    return 0
 
 
 def iqr_share(values: Sequence[float]) -> float:

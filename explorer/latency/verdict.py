@@ -1,6 +1,6 @@
 """What may be said about two candidates: a word and the reason for it. Pure functions over ratios.
 
-    faster, slower   the whole interval of the ratio lies beyond the margin, and beyond what the baseline is off itself
+    faster, slower   the whole interval of the ratio lies beyond the margin, on top of what the baseline is off itself
     tie              the whole interval lies within the margin
     small            they differ, but the difference may be within the margin
     unclear          the data do not carry any of these
@@ -29,13 +29,14 @@ class Rule:
 
     margin: what is too small to matter, as a share. cross_check: how far the ratio of the 10th percentiles may be from
     the ratio, as a share. fewest: a process with fewer clean rounds than this, and no more of them than disturbed ones,
-    is spoilt and counts for nothing; where most are, it is `contended`. alpha: how often one of all the faster and
-    slower of a comparison may be wrong.
+    is spoilt and counts for nothing; so is one of which more than `most_disturbed` (a share) were. Where most processes
+    are, it is `contended`. alpha: how often one of all the faster and slower of a comparison may be wrong.
     """
 
     margin: float = 0.03
     cross_check: float = 0.05
     fewest: int = 10
+    most_disturbed: float = 2 / 3
     alpha: float = 0.05
 
 
@@ -66,10 +67,12 @@ def verdicts(
 ) -> dict[K, Verdict]:
     """A verdict on each candidate's ratio to the one baseline that they share; None is a candidate without a ratio.
 
-    control: the ratio of the baseline's clone to the baseline. Where it is off (see `is_off`), what is common to all
-    samples of a lane, such as where its memory lies, makes as much difference: the margin of `faster` and `slower` is
-    wider by as much, and no other word is said. Both hold together at `rule.alpha` (Holm 1979, "A simple sequentially
-    rejective multiple test procedure").
+    control: the ratio of the baseline's clone to the baseline. Where it is off (see `is_off`), something makes as much
+    difference between lanes that compute the same: the margin of `faster` and `slower` then holds on top of the farther
+    end of its interval, and no other word is said. `small` is a difference larger than the control's.
+
+    Given the lanes' own differences, `faster` and `slower` hold together at `rule.alpha` (Holm 1979, "A simple
+    sequentially rejective multiple test procedure"). What a lane is off in one process no interval of it knows.
 
     Simulated in the rounds of `interleave` at quick effort, 3,000 runs each: equal candidates were called faster or
     slower in none with 1 to 4 % of jitter in each sample, with drift, or with bursts, whether or not the guard sees
@@ -77,12 +80,10 @@ def verdicts(
     was called slower in 99.7 % and more with 1 to 4 % of jitter, in 93 to 94 % with 6 % or with bursts (the rest are
     unclear, or contended where the guard sees them).
     """
-    rule, spoilt = rule or Rule(), disturbed or {}
+    spoilt = disturbed or {}
     found = {key: ratio for key, ratio in ratios.items() if ratio is not None}
-    off = control if control is not None and is_off(control, rule) else None
-    wide = rule if off is None else replace(rule, margin=math.exp(abs(math.log(off.value))) * (1 + rule.margin) - 1)
-    certain = frozenset(_holm(found, wide))
-    comparison = _Comparison(off, rule, wide, len(found))
+    comparison = _Comparison(control, rule or Rule(), len(found))
+    certain = frozenset(_holm(found, comparison.wide))
     return {
         key: comparison.verdict(ratio, spoilt.get(key, Disturbed(0)), certain=key in certain)
         for key, ratio in ratios.items()
@@ -91,13 +92,21 @@ def verdicts(
 
 @dataclass(frozen=True)
 class _Comparison:
-    """What all verdicts of one comparison share. off: how far the baseline is from itself; None: not at all. wide: the
-    rule by which `faster` and `slower` are said."""
+    """What all verdicts of one comparison share."""
 
-    off: Ratio | None
+    control: Ratio | None
     rule: Rule
-    wide: Rule
     compared: int
+
+    @property
+    def off(self) -> Ratio | None:
+        """The control, where the baseline differs from itself."""
+        return self.control if self.control is not None and is_off(self.control, self.rule) else None
+
+    @property
+    def wide(self) -> Rule:
+        """The rule for `faster` and `slower`: its margin holds on top of all that the baseline may be off."""
+        return replace(self.rule, margin=_most_off(self.off) * (1 + self.rule.margin) - 1)
 
     def verdict(self, ratio: Ratio | None, disturbed: Disturbed, *, certain: bool) -> Verdict:
         if ratio is None and disturbed.rounds:
@@ -112,10 +121,7 @@ class _Comparison:
         """The word and the reason that the interval gives."""
         assert ratio.low is not None
         assert ratio.high is not None
-        shown, margin = _shown(ratio), f"{100 * self.rule.margin:g} %"
-        limit = margin
-        if self.off is not None:
-            limit = f"{margin} and the {_percent(self.off.value)} by which the baseline differed from itself"
+        shown, margin, limit = _shown(ratio), f"{100 * self.rule.margin:g} %", self.limit()
         beyond = _beyond(ratio, self.wide)
         if beyond and certain:
             return beyond, f"{shown}, all of it beyond {limit}"
@@ -125,9 +131,31 @@ class _Comparison:
             return "unclear", f"{shown}: the baseline differed from itself by {_shown(self.off)}"
         if 1 / (1 + self.rule.margin) <= ratio.low and ratio.high <= 1 + self.rule.margin:
             return "tie", f"{shown}, all of it within {margin}"
-        if ratio.low > 1 or ratio.high < 1:
+        if ratio.low > self.seen or ratio.high < 1 / self.seen:
             return "small", f"{shown}: a difference, but perhaps within {margin}"
+        if ratio.low > 1 or ratio.high < 1:
+            return "unclear", f"{shown}: perhaps no more than the {_percent(self.seen)} of the baseline against itself"
         return "unclear", f"{shown}: neither within {margin} nor beyond"
+
+    def limit(self) -> str:
+        """What `faster` and `slower` are beyond, in words."""
+        margin = f"{100 * self.rule.margin:g} %"
+        if self.off is None:
+            return margin
+        wide, off = 100 * self.wide.margin, 100 * (_most_off(self.off) - 1)
+        return f"{wide:.1f} % ({margin} beside {off:.1f} % in the baseline)"
+
+    @property
+    def seen(self) -> float:
+        """How many times as long the baseline took as itself, or as short."""
+        return 1.0 if self.control is None else max(self.control.value, 1 / self.control.value)
+
+
+def _most_off(control: Ratio | None) -> float:
+    """The end of the interval of a baseline against itself that is farther from 1, as a factor above 1."""
+    if control is None or control.low is None or control.high is None:
+        return 1.0
+    return max(control.high, 1 / control.low)
 
 
 def _contention(disturbed: Disturbed) -> str:
@@ -147,7 +175,7 @@ def _doubt(ratio: Ratio, rule: Rule) -> str | None:
 def is_off(control: Ratio, rule: Rule) -> bool:
     """Whether the baseline differs from itself by more than the margin, and not by chance: `control` is that ratio.
 
-    By the estimate alone one in twenty comparisons would be lost to its control (10 rounds, 3 % jitter, simulated).
+    By the estimate alone noise would do, in one of twenty comparisons of ten rounds with 3 % of jitter (simulated).
     """
     beyond = abs(math.log(control.value)) > math.log1p(rule.margin)
     return beyond and control.low is not None and control.high is not None and not control.low <= 1 <= control.high

@@ -19,8 +19,8 @@ def taken(base, other, disturbed=()):
     """Samples of one step of two lanes; disturbed: the rounds in which the second was."""
     lanes = {BASE: Taken(), OTHER: Taken()}
     for index, (one, another) in enumerate(zip(base, other, strict=True)):
-        lanes[BASE].add(one, None, 1)
-        lanes[OTHER].add(another, "a burst" if index in disturbed else None, 1)
+        lanes[BASE].add(one, None, one)
+        lanes[OTHER].add(another, "a burst" if index in disturbed else None, another or 0.0)
     return lanes
 
 
@@ -30,7 +30,7 @@ def rounds_until_enough(jitter, effort=QUICK, seed=0):
     lanes = {BASE: Taken(), OTHER: Taken()}
     while not is_enough(lanes, BASELINES, effort):
         for lane in lanes.values():
-            lane.add(20 * math.exp(rng.gauss(0, jitter)), None, 1)
+            lane.add(20 * math.exp(rng.gauss(0, jitter)), None, 20)
     return len(lanes[BASE].times_ms)
 
 
@@ -64,8 +64,9 @@ def test_disturbed_rounds_do_not_count():
     lanes = taken([20.0] * 10, [20.0] * 10, disturbed={3})
     assert fewest_clean(lanes, BASELINES) == 9
     assert not is_enough(lanes, BASELINES, QUICK)
-    scattered = [90.0 if index in {10, 11} else 20.0 for index in range(12)]
-    assert is_enough(taken([20.0] * 12, scattered, disturbed={10, 11}), BASELINES, QUICK)
+    scattered = [90.0 if index >= 10 else 20.0 for index in range(14)]
+    assert is_enough(taken([20.0] * 14, scattered, disturbed=range(10, 14)), BASELINES, QUICK)
+    assert not is_enough(taken([20.0] * 14, scattered), BASELINES, QUICK)
 
 
 def test_a_budget_ends_the_rounds_once_there_are_a_few():
@@ -75,5 +76,14 @@ def test_a_budget_ends_the_rounds_once_there_are_a_few():
     assert not is_enough(taken([1_000.0] * 5, [1_000.0] * 5), BASELINES, QUICK)
 
 
-def test_no_valid_reading_is_not_waited_for():
+def test_no_valid_reading_is_not_waited_for_but_one_is_not_enough():
     assert is_enough(taken([20.0] * 10, [None] * 10), BASELINES, QUICK)
+    assert not is_enough(taken([20.0] * 10, [*[None] * 6, *[20.0] * 4]), BASELINES, QUICK)
+    assert is_enough(taken([20.0] * 10, [*[None] * 5, *[20.0] * 5]), BASELINES, QUICK)
+
+
+def test_what_is_dropped_takes_of_the_budget():
+    lanes = {BASE: Taken()}
+    for _ in range(5):
+        lanes[BASE].add(None, None, 3_000.0)  # compiled again in every sample
+    assert is_enough(lanes, BASELINES, QUICK)

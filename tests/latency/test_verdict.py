@@ -89,19 +89,35 @@ def test_a_baseline_that_differs_from_itself_decides_no_more_than_by_that(contro
     assert [(one.word, one.reason.partition(": ")[2]) for one in found.values()] == [("unclear", reason)] * 2
 
 
-@pytest.mark.parametrize(
-    ("control", "shown"), [(ratio(1.02, 1.05, 1.08), "+5.0 %"), (ratio(0.92, 0.952, 0.98), "-4.8 %")]
-)
-@pytest.mark.parametrize(("low", "word"), [(1.0810, "unclear"), (1.0820, "slower")])
-def test_what_is_beyond_that_stands(control, shown, low, word):
-    """1.03 x 1.05 = 1.0815."""
-    found = verdict(ratio(low, 1.10, 1.12, processes=5), control)
+@pytest.mark.parametrize("control", [ratio(1.02, 1.05, 1.08), ratio(1 / 1.08, 1 / 1.05, 1 / 1.02)])
+@pytest.mark.parametrize(("low", "word"), [(1.112, "unclear"), (1.113, "slower")])
+def test_what_is_beyond_that_stands(control, low, word):
+    """1.03 x 1.08 = 1.1124, the farther end of the control's interval and the margin."""
+    found = verdict(ratio(low, 1.13, 1.15, processes=5), control)
     assert found.word == word
     if word == "slower":
-        own = f"beyond 3 % and the {shown} by which the baseline differed from itself"
-        assert found.reason == f"+10.0 % [+8.2 %, +12.0 %], all of it {own}"
-    fast = verdict(ratio(1 / 1.12, 1 / 1.10, 1 / low, processes=5), control)
+        limit = "11.2 % (3 % beside 8.0 % in the baseline)"
+        assert found.reason == f"+13.0 % [+11.3 %, +15.0 %], all of it beyond {limit}"
+    fast = verdict(ratio(1 / 1.15, 1 / 1.13, 1 / low, processes=5), control)
     assert fast.word == {"slower": "faster"}.get(word, word)
+
+
+def test_holm_asks_more_beyond_a_baseline_that_is_off_too():
+    control = ratio(1.02, 1.05, 1.08)
+    assert verdicts(candidates(1.12), control)["at 1.12"].word == "slower"
+    found = verdicts(candidates(1.12, 1.121), control)["at 1.12"]
+    limit = "beyond 11.2 % (3 % beside 8.0 % in the baseline)"
+    assert found.word == "unclear"
+    assert found.reason == f"+17.6 % [+12.0 %, +23.5 %]: {limit} by itself, but not as one of 2 candidates"
+
+
+def test_a_small_difference_is_larger_than_the_baselines():
+    small = ratio(1.008, 1.025, 1.041)
+    assert verdict(small, ratio(0.99, 1.007, 1.02)).word == "small"
+    for control in (ratio(0.99, 1.009, 1.02), ratio(0.98, 1 / 1.009, 1.01)):
+        found = verdict(small, control)
+        assert found.word == "unclear"
+        assert found.reason.endswith(": perhaps no more than the +0.9 % of the baseline against itself")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ RUNS = 40
 @dataclass(frozen=True)
 class Machine:
     """jitter: standard deviation of each sample's log. drift: share per second. bursts: whether there is a competitor.
-    seen: the chance that the guard notices a disturbed sample. sample_ms: length of a sample of the baseline.
+    seen: the chance that the guard notices a disturbed sample. sample_ms: length of a sample of the baseline. off:
+    standard deviation of the log of what a lane is off in all of a process, such as for where its memory lies.
     """
 
     jitter: tuple[float, float] = (0.01, 0.03)
@@ -35,11 +36,14 @@ class Machine:
     bursts: bool = False
     seen: float = 0.0
     sample_ms: float = 20.0
+    off: float = 0.0
 
     def process(self, factor, rng, effort=QUICK):
         """A process in which the candidate takes `factor` times as long as the baseline."""
         running = Running(self, rng)
         factors = {BASE: 1, CLONE: 1, OTHER: factor}
+        if self.off:
+            factors = {lane: factor * math.exp(rng.gauss(0, self.off)) for lane, factor in factors.items()}
         lanes = {lane: Warm(Timed(running.sample(factor), running.clock()), 3, 1) for lane, factor in factors.items()}
         rounds = interleave(lanes, effort, rng, running, running.pause, BASELINES)
         tracks = tuple(
@@ -108,6 +112,7 @@ MACHINES = {
     "bursts seen": Machine(bursts=True, seen=0.97),
     "bursts unseen": Machine(bursts=True),
     "bursts unseen, long samples": Machine(bursts=True, sample_ms=65),
+    "lanes off by 1 %": Machine(off=0.01),
 }
 
 

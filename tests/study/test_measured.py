@@ -55,9 +55,11 @@ def test_an_entry_has_times_ratio_verdict_and_rank():
     json.dumps(found.to_dict())
 
 
-def test_a_baseline_that_differs_from_itself_leaves_no_verdict():
-    found = Measured(three_processes(base=1.0, base_again=1.1, slow=1.2), {"base": None, "slow": "base"})
-    assert found.entries("slow")[0]["verdict"] == "unclear"
+@pytest.mark.parametrize(("slow", "word"), [(1.12, "unclear"), (1.5, "slower")])
+def test_a_baseline_that_differs_from_itself_leaves_large_differences_and_no_ranks(slow, word):
+    found = Measured(three_processes(base=1.0, base_again=1.1, slow=slow), {"base": None, "slow": "base"})
+    (entry,) = found.entries("slow")
+    assert (entry["verdict"], entry["rank"]) == (word, None)
     (control,) = found.to_dict()["control_ratios"]
     assert control["value"] == pytest.approx(1.1)
 
