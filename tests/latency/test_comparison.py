@@ -105,6 +105,14 @@ def test_rounds_that_the_budget_ended_are_no_contention(clean, disturbed, word):
     assert words(compare([cut], A, [B], None)) == {"b": word}
 
 
+@pytest.mark.parametrize(("disturbed", "word"), [(20, "slower"), (21, "contended")])
+def test_of_many_rounds_one_in_three_must_be_clean(disturbed, word):
+    short = process(LEVELS)
+    tracks = tuple(replace(one, times_ms=one.times_ms[:10] + one.times_ms[:1] * disturbed) for one in short.tracks)
+    long = replace(short, tracks=tracks, disturbed=(None,) * 10 + ("bursts",) * disturbed)
+    assert words(compare([long], A, [B], None)) == {"b": word}
+
+
 def test_contended_ones_share_a_rank():
     assert ranked(with_clean(3), [C, A, B]) == {A: 1, B: 1, C: 1}
 

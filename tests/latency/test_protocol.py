@@ -354,5 +354,23 @@ def test_a_clock_that_stands_still_ends_too(time, effort):
     assert set(times_of({"a": lambda: None}, time, effort)["a"]) == {None}
 
 
+def test_what_a_dropped_sample_took_counts(time, effort):
+    """Compiled again in every sample: no times, but the budget ends it."""
+    warm, compilations = warmed(time.sleeper(500), time, effort), count()
+    lanes = {lane("a"): replace(warm, timed=replace(warm.timed, compiles=lambda: next(compilations)))}
+    cut = replace(effort, rounds=20, fewest_rounds=5, budget_ms=3_000)
+    rounds = interleave(lanes, cut, random.Random(0), ScriptedGuard(), lambda progress: None)
+    assert rounds.times_ms[lane("a")] == (None,) * 6
+
+
+def test_steps_are_clean_rounds_and_then_all_that_scattered_ratios_may_take(time):
+    seen, rng = [], random.Random(0)
+    calls = {key: lambda: time.sleep(20 * math.exp(rng.gauss(0, 0.5))) for key in "ab"}
+    lanes = {lane(key): warm_up(Timed(call, time.clock()), EFFORTS["quick"]) for key, call in calls.items()}
+    interleave(lanes, EFFORTS["quick"], rng, ScriptedGuard(), seen.append, {"b": "a"})
+    steps = list(dict.fromkeys((one.done, one.total) for one in seen))
+    assert steps == [*((done, 10) for done in range(10)), *((done, 40) for done in range(10, 40))]
+
+
 def test_no_lanes_no_rounds(time, effort):
     assert run({}, time, effort).rounds == ()

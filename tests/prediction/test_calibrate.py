@@ -11,7 +11,7 @@ import pytest
 
 from explorer.errors import MeasureError, UsageError
 from explorer.latency.clock import PerfCounterClock
-from explorer.latency.guard import NoGuard
+from explorer.latency.guard import Guard, NoGuard
 from explorer.latency.regimes import Regime, in_turn
 from explorer.prediction import bench as benches
 from explorer.prediction import calibrate as module
@@ -21,11 +21,12 @@ from explorer.prediction.host import HostFit, Refill
 from explorer.prediction.kernels import MIB, Kernel, kernels
 from explorer.prediction.passes import pass_times
 from explorer.prediction.predict import predict
-from explorer.prediction.sampling import Lane, Plan, Regimes, Samples
+from explorer.prediction.sampling import Lane, OnProgress, Plan, Regimes, Samples
 from explorer.prediction.specimens import Specimen, held_out, tiny
 from tests.prediction.machine import HOST, Machine
 
 ITEMSIZES = {"float32": 4, "bfloat16": 2}
+CLEAN = {"float32": 0.9, "bfloat16": 0.8}
 
 
 def nothing() -> None:
@@ -49,13 +50,16 @@ def made_up(machine: Machine, host: HostFit, launch_us: float | None = None) -> 
         behind = ms(f"weights 1x768x3072 | {dtype}") + 0.02 if more else 0.0
         return times.of("host" if launch_us is None else "throughput") / 1e3 + behind
 
-    def sample(lanes: Mapping[str, Lane], *more: Any) -> Samples:
-        return Samples({key: ms(key) for key in lanes}, 0.9)
+    def sample(lanes: Mapping[str, Lane], guard: Guard, rng: Any, plan: Any, told: OnProgress) -> Samples:
+        """So many clean samples as the one dtype of these lanes has."""
+        (dtype,) = {key.rpartition(" | ")[2] for key in lanes}
+        told("measuring", 0, 1)
+        return Samples({key: ms(key) for key in lanes}, CLEAN[dtype])
 
     return sample
 
 
-def of_machine(machine: Machine, launch_us: float | None = None) -> Calibration:
+def of_machine(machine: Machine, launch_us: float | None = None, *asked: str, **more: Any) -> Calibration:
     """A calibration of the machine, with nothing built and nothing run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "sample", made_up(machine, HOST, launch_us))
@@ -64,7 +68,7 @@ def of_machine(machine: Machine, launch_us: float | None = None) -> Calibration:
         if launch_us is not None:
             apart = Regimes(*(Regime(name, PerfCounterClock(), in_turn) for name in ("device", "throughput")))
             patch.setattr(benches, "regimes", lambda device: apart)
-        return calibrate("cpu", guard=NoGuard("a test"))
+        return calibrate("cpu", asked or tuple(ITEMSIZES), guard=NoGuard("a test"), **more)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +90,15 @@ def test_held_out_blocks_of_a_regular_machine_are_met(found: Calibration) -> Non
         assert of.held_out.median < 0.01
         assert of.held_out.ratio < 1.05
         assert of.faults == []
+
+
+def test_each_dtype_is_measured_by_itself_and_once(machine: Machine) -> None:
+    """The operands of the first are gone before the second's are made."""
+    told: list[str] = []
+    asked = ("float32", "bfloat16", "float32")
+    found = of_machine(machine, None, *asked, on_progress=lambda stage, done, total: told.append(stage))
+    assert told == ["float32: measuring", "bfloat16: measuring"]
+    assert {dtype: of.clean for dtype, of in found.dtypes.items()} == CLEAN
 
 
 def test_rates_are_the_machines(found: Calibration, machine: Machine) -> None:
@@ -128,8 +141,8 @@ def test_it_says_of_what_it_is(found: Calibration) -> None:
 
     assert (found.device, found.torch, found.threads) == ("cpu", torch.__version__, torch.get_num_threads())
     assert found.by.startswith("explorer ")
-    for of in found.dtypes.values():
-        assert (of.date, of.guard, of.clean) == (date.today().isoformat(), "none: a test", 0.9)
+    for dtype, of in found.dtypes.items():
+        assert (of.date, of.guard, of.clean) == (date.today().isoformat(), "none: a test", CLEAN[dtype])
     assert Calibration.from_dict(found.to_dict()) == found
 
 
