@@ -93,7 +93,7 @@ def test_held_out_blocks_of_a_regular_machine_are_met(found: Calibration) -> Non
 
 
 def test_each_dtype_is_measured_by_itself_and_once(machine: Machine) -> None:
-    """The operands of the first are gone before the second's are made."""
+    """No sampling has lanes of two dtypes (`made_up` takes those of one only), and none is asked for twice."""
     told: list[str] = []
     asked = ("float32", "bfloat16", "float32")
     found = of_machine(machine, None, *asked, on_progress=lambda stage, done, total: told.append(stage))
